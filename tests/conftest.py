@@ -1,0 +1,24 @@
+"""What every test gets: a check that no asyncio task leaks, and the collection of acceptance ids."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def _no_task_outlives_its_test(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """Fail the test when a task that it started still runs at its end: a leak here is a leak in production.
+
+    Only tests that are coroutines get a loop of their own; for the others this fixture sees no tasks.
+    """
+    before = asyncio.all_tasks()
+    yield
+    await asyncio.sleep(0)
+    leaked = [t for t in asyncio.all_tasks() - before if not t.done() and t is not asyncio.current_task()]
+    names = sorted(t.get_name() + " " + getattr(t.get_coro(), "__qualname__", "?") for t in leaked)
+    for task in leaked:
+        task.cancel()
+    await asyncio.gather(*leaked, return_exceptions=True)
+    assert not leaked, f"tasks still running at the end of the test: {names}"
