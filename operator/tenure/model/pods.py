@@ -1,0 +1,173 @@
+"""A pod as Tenure sees it: the few facts that plans are made of, read from the API's JSON without trusting its shape.
+
+Source: Kubernetes API reference, ``v1.Pod`` (PodStatus, ContainerStatus, ContainerState).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tenure.model.errors import UnreadableObject
+
+ROLE_LABEL = "tenure.dev/role"
+AGENT_ROLE = "agent"
+OWNER_KIND = "AgentProcess"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentContainer:
+    """The first container of the pod, which is the agent."""
+
+    started: bool = False
+    """It runs now, or ran and ended."""
+    running: bool = False
+    container_id: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """True once the agent's process is known to have ended."""
+        return self.exit_code is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One pod of an AgentProcess."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    owner_uid: str
+    """UID of the controlling owner, or empty."""
+    owner_name: str
+    phase: str
+    """``status.phase`` as the server says it; may hold a value this program does not know."""
+    created_at: datetime | None = None
+    scheduled: bool = False
+    agent: AgentContainer = field(default_factory=AgentContainer)
+    others_running: bool = False
+    """A container other than the agent (sidecars among them) still runs."""
+    terminating: bool = False
+    terminating_since: datetime | None = None
+    """When deletion was asked for: the *first* deletion timestamp less its grace."""
+    grace_seconds: int | None = None
+    """The grace of the deletion under way; ``spec.terminationGracePeriodSeconds`` before one."""
+    disrupted: bool = False
+    """The condition ``DisruptionTarget`` is True: an eviction, a drain, a preemption."""
+    disruption: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    departed: bool = False
+    """The API no longer has it; this is the last that was seen."""
+
+    @property
+    def ended(self) -> bool:
+        """No process of the agent can run any more."""
+        return self.departed or self.phase in ("Succeeded", "Failed") or self.agent.ended
+
+    @property
+    def over(self) -> bool:
+        """Ended, and no other container is left running either."""
+        return self.departed or self.phase in ("Succeeded", "Failed")
+
+
+def read_time(value: object) -> datetime | None:
+    """An RFC 3339 time of the API as an aware UTC datetime; None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+
+
+def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
+    """Read a pod's JSON.
+
+    Raises ``UnreadableObject`` when it has no name, namespace or UID; everything else is optional.
+    """
+    meta, spec, status = _mapping(raw, "metadata"), _mapping(raw, "spec"), _mapping(raw, "status")
+    if not all(isinstance(meta.get(key), str) for key in ("name", "namespace", "uid")):
+        raise UnreadableObject("a pod without name, namespace or UID")
+    owner = _controller(meta)
+    statuses = {s.get("name"): s for s in _mappings(status, "containerStatuses")}
+    containers = [c.get("name") for c in _mappings(spec, "containers")]
+    agent_name = containers[0] if containers else None
+    sidecars = [s for s in _mappings(status, "initContainerStatuses") if "running" in _mapping(s, "state")]
+    others = [s for name, s in statuses.items() if name != agent_name and "running" in _mapping(s, "state")]
+    deleted_at = read_time(meta.get("deletionTimestamp"))
+    grace = _integer(meta.get("deletionGracePeriodSeconds"))
+    target = next(
+        (c for c in _mappings(status, "conditions") if c.get("type") == "DisruptionTarget"),
+        {},
+    )
+    return PodView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        resource_version=str(meta.get("resourceVersion", "")),
+        owner_uid=str(owner.get("uid", "")),
+        owner_name=str(owner.get("name", "")) if owner.get("kind") == OWNER_KIND else "",
+        phase=str(status.get("phase", "")),
+        created_at=read_time(meta.get("creationTimestamp")),
+        scheduled=bool(spec.get("nodeName")),
+        agent=_agent(statuses.get(agent_name, {})),
+        others_running=bool(others or sidecars),
+        terminating=deleted_at is not None,
+        terminating_since=deleted_at - timedelta(seconds=grace or 0) if deleted_at else None,
+        grace_seconds=grace if deleted_at else _integer(spec.get("terminationGracePeriodSeconds")),
+        disrupted=target.get("status") == "True",
+        disruption=str(target.get("reason", "")) if target.get("status") == "True" else "",
+        annotations={str(k): str(v) for k, v in _mapping(meta, "annotations").items()},
+        departed=departed,
+    )
+
+
+def _agent(status: Mapping[str, Any]) -> AgentContainer:
+    state = _mapping(status, "state")
+    running, terminated = _mapping(state, "running"), _mapping(state, "terminated")
+    if "terminated" in state:
+        return AgentContainer(
+            started=terminated.get("startedAt") is not None,
+            container_id=str(status.get("containerID", "")),
+            started_at=read_time(terminated.get("startedAt")),
+            finished_at=read_time(terminated.get("finishedAt")),
+            exit_code=_integer(terminated.get("exitCode")),
+            reason=str(terminated.get("reason", ""))[:64],
+            message=str(terminated.get("message", ""))[:256],
+        )
+    if "running" in state:
+        return AgentContainer(
+            started=True,
+            running=True,
+            container_id=str(status.get("containerID", "")),
+            started_at=read_time(running.get("startedAt")),
+        )
+    waiting = _mapping(state, "waiting")
+    return AgentContainer(
+        reason=str(waiting.get("reason", ""))[:64], message=str(waiting.get("message", ""))[:256]
+    )
+
+
+def _controller(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    return next((o for o in _mappings(meta, "ownerReferences") if o.get("controller") is True), {})
+
+
+def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
