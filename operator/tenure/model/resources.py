@@ -1,0 +1,280 @@
+"""The AgentProcess as Python sees it. The CRD is generated from these models (``tenure.model.schema``).
+
+Every field's docstring is its text in ``kubectl explain``.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+
+from tenure.model.errors import InvalidResource
+from tenure.model.reasons import (
+    DesiredState,
+    EvictionPolicy,
+    HungPolicy,
+    LivenessMode,
+    OnExternalStop,
+    RestartPolicy,
+)
+from tenure.model.status import (
+    BackoffStatus,
+    Condition,
+    CurrentTask,
+    InstanceStatus,
+    Status,
+    StopRecord,
+    StopStatus,
+)
+from tenure.model.template import VerbatimTemplate
+from tenure.model.wire import Moment, WireModel, ranged, rule, rules
+
+GROUP = "tenure.dev"
+VERSION = "v1alpha1"
+KIND = "AgentProcess"
+PLURAL = "agentprocesses"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+_PROCESS_KIND = "must have 1 to 63 characters, none of them a control character"
+_BACKOFF = "maxSeconds (300 when left out) must not be less than initialSeconds (10 when left out)"
+_TEMPLATE = "must be given: the pod template of the agent"
+_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+__all__ = [
+    "API_VERSION",
+    "GROUP",
+    "KIND",
+    "PLURAL",
+    "VERSION",
+    "AgentProcess",
+    "AgentProcessSpec",
+    "Backoff",
+    "BackoffStatus",
+    "Condition",
+    "CurrentTask",
+    "Drain",
+    "Hung",
+    "InstanceStatus",
+    "Liveness",
+    "Metadata",
+    "SecretKeyRef",
+    "Status",
+    "StopRecord",
+    "StopStatus",
+    "parse_agent_process",
+]
+
+
+def _without_control_characters(value: str) -> str:
+    if not value or any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in value):
+        raise ValueError(_PROCESS_KIND)
+    return value
+
+
+class Backoff(WireModel):
+    """How long to wait before an agent that keeps failing is started again."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(rule("self.maxSeconds >= self.initialSeconds", _BACKOFF, field=".maxSeconds"))
+    )
+
+    initial_seconds: Annotated[int, ranged(1, 3600, "seconds")] = 10
+    """The wait after the first failure. It doubles with every further one."""
+
+    max_seconds: Annotated[int, ranged(1, 86400, "seconds")] = 300
+    """The longest wait. Ten minutes of running without a failure start the count anew."""
+
+
+class Drain(WireModel):
+    """How an agent is stopped."""
+
+    grace_period_seconds: Annotated[int, ranged(1, 86400, "seconds")] = 600
+    """How long a stopping agent may take for the task that it holds. After that it is killed, which is
+    reported as an ungraceful stop. Choose more than your longest task needs. A longer grace set while the
+    agent drains is for the next instance only; a shorter one is for this one, too."""
+
+
+class Hung(WireModel):
+    """What happens to an agent that runs but has ceased to report."""
+
+    policy: HungPolicy = HungPolicy.REPORT
+    """Report only says so, in phase and conditions. Restart replaces the instance, with the same grace as
+    any stop."""
+
+    after_intervals: Annotated[int, ranged(3, 1000, "liveness intervals")] = 3
+    """How many liveness intervals an expired heartbeat is waited for before the agent counts as hung."""
+
+
+class SecretKeyRef(WireModel):
+    """A key of a Secret in the same namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_SUBDOMAIN)]
+    """The name of the Secret."""
+
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """The key whose value is the database URL."""
+
+
+class Liveness(WireModel):
+    """Where the agent reports that it is alive."""
+
+    mode: LivenessMode = LivenessMode.TABLE
+    """Table: the agent heartbeats into the liveness table of a database, and can be stopped through it.
+    Pod: the operator works from the pod alone."""
+
+    database: Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)] = "default"
+    """The name of one of the databases that the operator is configured with and that this namespace may
+    use."""
+
+    interval_seconds: Annotated[int, ranged(1, 3600, "seconds")] = 30
+    """The time between two heartbeats, given to the agent as TENURE_LIVENESS_INTERVAL. An agent whose last
+    heartbeat is more than three intervals old does not count as alive."""
+
+    credentials_secret_ref: SecretKeyRef | None = None
+    """The Secret key with the database URL for the agent, given to it as TENURE_DATABASE_URL. Leave it out
+    when the template brings its own credentials."""
+
+
+class AgentProcessSpec(WireModel):
+    """What is wanted of the agent."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule("has(self.template)", _TEMPLATE, reason="FieldValueRequired", field=".template")
+        )
+    )
+
+    desired_state: DesiredState = DesiredState.RUNNING
+    """Running, or StopRequested: the agent finishes the task that it holds, takes no other, and its pod
+    ends. Set it back to Running to start a new instance."""
+
+    process_kind: (
+        Annotated[
+            str,
+            Field(
+                max_length=63,
+                json_schema_extra=rules(rule(r"self.matches('^\\P{Cc}+$')", _PROCESS_KIND)),
+            ),
+            AfterValidator(_without_control_characters),
+        ]
+        | None
+    ) = None
+    """The kind under which the agent reports, process_kind in the liveness table. The name of the object
+    when left out."""
+
+    restart_token: Annotated[str, Field(max_length=253)] = ""
+    """Any text. A changed one replaces the instance, drained first, and starts an agent again that was
+    stopped through the table."""
+
+    on_external_stop: OnExternalStop = OnExternalStop.STAY
+    """What follows a stop asked for through the liveness table: Stay stopped, or Restart with a new
+    instance."""
+
+    restart_policy: RestartPolicy = RestartPolicy.ON_FAILURE
+    """Whether a new instance starts when the process ends and nobody asked for that: Always, OnFailure or
+    Never."""
+
+    backoff: Backoff = Backoff()
+    """How long to wait before an agent that keeps failing is started again."""
+
+    drain: Drain = Drain()
+    """How an agent is stopped: whatever asked for the stop, it may finish the task that it holds within the
+    grace period set here."""
+
+    hung: Hung = Hung()
+    """What happens to an agent that runs but has ceased to report."""
+
+    stuck_task_seconds: Annotated[int, ranged(1, 31536000, "seconds")] | None = None
+    """Report an agent that heartbeats but has held one task for longer than this. It is reported only,
+    never acted upon. Nothing is reported when left out."""
+
+    liveness: Liveness = Liveness()
+    """Where the agent reports that it is alive."""
+
+    eviction: EvictionPolicy = EvictionPolicy.PROTECT_WHILE_BUSY
+    """ProtectWhileBusy: while the agent holds a task, its pod carries the annotations by which
+    cluster-autoscaler and Karpenter spare it. Allow turns that off."""
+
+    template: VerbatimTemplate
+    """The pod template of the agent, carried to the pod as it is written here. Its first container is the
+    agent. A change replaces a running instance, drained first; it never starts a stopped one."""
+
+
+class Metadata(WireModel):
+    """What the operator uses of an object's metadata."""
+
+    name: str
+    namespace: str
+    uid: Annotated[str, Field(min_length=1)]
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: Moment | None = None
+    deletion_timestamp: Moment | None = None
+
+
+class AgentProcess(WireModel):
+    """One long-running agent in a pod of its own, stopped without losing its work."""
+
+    metadata: Metadata
+    spec: AgentProcessSpec
+    status: Status = Status()
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace."""
+        return self.metadata.namespace
+
+    @property
+    def uid(self) -> str:
+        """The object's UID, by which its children know it."""
+        return self.metadata.uid
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """``(namespace, name)``."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def process_kind(self) -> str:
+        """The kind under which the agent reports: ``spec.processKind``, or else the object's name."""
+        return self.spec.process_kind or self.metadata.name
+
+    @property
+    def deleting(self) -> bool:
+        """Whether somebody has deleted the object."""
+        return self.metadata.deletion_timestamp is not None
+
+
+def parse_agent_process(raw: Mapping[str, Any]) -> AgentProcess:
+    """The AgentProcess in ``raw``, the JSON object of the API server. ``spec.template`` is kept as it is,
+    not copied.
+
+    Raises ``InvalidResource`` when a value is none that this version knows: whoever does not understand an
+    object does not act upon it.
+    """
+    try:
+        return AgentProcess.model_validate(raw)
+    except ValidationError as error:
+        problems = tuple(
+            _sentence(problem) for problem in error.errors(include_url=False, include_input=False)
+        )
+        raise InvalidResource(_name_of(raw), problems) from None
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    path = ".".join(str(part) for part in problem["loc"])
+    said = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{path}: {said[0].lower() + said[1:] if said.startswith(('Input', 'Field')) else said}"
+
+
+def _name_of(raw: Mapping[str, Any]) -> str:
+    metadata = raw.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return "an object without metadata"
+    return f"{metadata.get('namespace', '?')}/{metadata.get('name', '?')}"

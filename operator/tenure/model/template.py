@@ -1,0 +1,167 @@
+"""The pod template of an agent: carried verbatim, with only as much shape as the rules need.
+
+A template is never modelled as a whole: what the operator does not know has to reach the API server as it was
+written, and the API server judges it with its own words.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from tenure.model.wire import WireModel, rule, rules
+
+_HOST_NAME = "agents are told apart by the pod's own name, which is the host name that they see"
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "hostNetwork": (
+        "self.hostNetwork == false",
+        "hostNetwork must be left out: agents run in the pod network, under their pods' own names",
+    ),
+    "hostname": ("", f"hostname must be left out: {_HOST_NAME}"),
+    "hostnameOverride": ("", f"hostnameOverride must be left out: {_HOST_NAME}"),
+    "setHostnameAsFQDN": (
+        "self.setHostnameAsFQDN == false",
+        f"setHostnameAsFQDN must be left out: {_HOST_NAME}",
+    ),
+    "terminationGracePeriodSeconds": (
+        "",
+        "terminationGracePeriodSeconds must be left out: spec.drain.gracePeriodSeconds sets it",
+    ),
+    "restartPolicy": (
+        "self.restartPolicy == 'Never'",
+        "restartPolicy must be Never or left out: one pod is one lifetime of the agent; "
+        "spec.restartPolicy says what follows its end",
+    ),
+}
+"""Fields of a pod spec that an agent's template may not set: the CEL exception (a harmless value), the
+sentence."""
+
+_HARMLESS: dict[str, object] = {"hostNetwork": False, "setHostnameAsFQDN": False, "restartPolicy": "Never"}
+_NO_CONTAINER = "containers must name at least one container; the first one is the agent"
+
+
+def _refusals() -> list[dict[str, str]]:
+    found = []
+    for name, (exception, sentence) in REFUSED.items():
+        cel = f"!has(self.{name})" + (f" || {exception}" if exception else "")
+        found.append(rule(cel, sentence, reason="FieldValueForbidden", field=f".{name}"))
+    return found
+
+
+class PodTemplateMetadata(WireModel):
+    """Labels and annotations for the agent's pods; their name and namespace follow from the AgentProcess."""
+
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=256)] | None = None
+    """Labels for the agent's pods. Those under tenure.dev/ are the operator's."""
+
+    annotations: (
+        Annotated[dict[str, Annotated[str, Field(max_length=262144)]], Field(max_length=256)] | None
+    ) = None
+    """Annotations for the agent's pods."""
+
+
+class Container(WireModel):
+    """A container as in any pod; the API server checks it when the pod is made."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=63)]
+    """The container's name."""
+
+
+class PodTemplateSpec(WireModel):
+    """A pod spec as in any Deployment, except for what the rules refuse."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra=rules(
+            rule(
+                "has(self.containers) && size(self.containers) > 0",
+                _NO_CONTAINER,
+                reason="FieldValueRequired",
+                field=".containers",
+            ),
+            *_refusals(),
+        ),
+    )
+
+    containers: Annotated[tuple[Container, ...], Field(max_length=64)] | None = None
+    """The containers. The first one is the agent: when it ends, the pod is done, whatever the others do."""
+
+    host_network: bool | None = None
+    """Not allowed for agents."""
+
+    hostname: Annotated[str, Field(max_length=253)] | None = None
+    """Not allowed for agents."""
+
+    hostname_override: Annotated[str, Field(max_length=253)] | None = None
+    """Not allowed for agents."""
+
+    set_hostname_as_fqdn: bool | None = Field(default=None, alias="setHostnameAsFQDN")
+    """Not allowed for agents."""
+
+    termination_grace_period_seconds: int | None = None
+    """Not allowed here: spec.drain.gracePeriodSeconds is the grace of the pod."""
+
+    restart_policy: Annotated[str, Field(max_length=16)] | None = None
+    """Never, which is also what is taken when nothing is said."""
+
+
+class PodTemplate(WireModel):
+    """A pod template, as in a Deployment."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            rule(
+                "has(self.spec)",
+                f"a pod template has a spec; {_NO_CONTAINER}",
+                reason="FieldValueRequired",
+                field=".spec",
+            )
+        )
+    )
+
+    metadata: PodTemplateMetadata | None = None
+    """Labels and annotations for the agent's pods."""
+
+    spec: PodTemplateSpec | None = None
+    """The pod spec, carried to the pod as it is written here."""
+
+
+def refusal_of(template: Mapping[str, Any]) -> str | None:
+    """The sentence that refuses ``template``, or None: the CRD's own rules again, for objects older than a
+    rule."""
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping):
+        return f"a pod template has a spec; {_NO_CONTAINER}"
+    containers = spec.get("containers")
+    if (
+        not isinstance(containers, list)
+        or not containers
+        or not all(isinstance(c, Mapping) for c in containers)
+    ):
+        return _NO_CONTAINER
+    for name, (_, sentence) in REFUSED.items():
+        if name in spec and spec[name] != _HARMLESS.get(name, ...):
+            return sentence
+    return None
+
+
+def _checked(template: dict[str, Any]) -> dict[str, Any]:
+    if sentence := refusal_of(template):
+        raise ValueError(sentence)
+    return template
+
+
+class _ShownAsPodTemplate:
+    """The schema of a verbatim template is that of ``PodTemplate``."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(PodTemplate.__pydantic_core_schema__)
+
+
+VerbatimTemplate = Annotated[dict[str, Any], AfterValidator(_checked), _ShownAsPodTemplate()]
+"""A pod template exactly as it is stored: a plain dict, not to be changed."""
