@@ -52,7 +52,7 @@ class PodView:
     scheduled: bool = False
     agent: AgentContainer = field(default_factory=AgentContainer)
     others_running: bool = False
-    """A container other than the agent (sidecars among them) still runs."""
+    """A container other than the agent still runs (sidecars do not count: the kubelet ends them itself)."""
     terminating: bool = False
     terminating_since: datetime | None = None
     """When deletion was asked for: the *first* deletion timestamp less its grace."""
@@ -99,7 +99,6 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
     statuses = {s.get("name"): s for s in _mappings(status, "containerStatuses")}
     containers = [c.get("name") for c in _mappings(spec, "containers")]
     agent_name = containers[0] if containers else None
-    sidecars = [s for s in _mappings(status, "initContainerStatuses") if "running" in _mapping(s, "state")]
     others = [s for name, s in statuses.items() if name != agent_name and "running" in _mapping(s, "state")]
     deleted_at = read_time(meta.get("deletionTimestamp"))
     grace = _integer(meta.get("deletionGracePeriodSeconds"))
@@ -118,7 +117,7 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
         created_at=read_time(meta.get("creationTimestamp")),
         scheduled=bool(spec.get("nodeName")),
         agent=_agent(statuses.get(agent_name, {})),
-        others_running=bool(others or sidecars),
+        others_running=bool(others),
         terminating=deleted_at is not None,
         terminating_since=deleted_at - timedelta(seconds=grace or 0) if deleted_at else None,
         grace_seconds=grace if deleted_at else _integer(spec.get("terminationGracePeriodSeconds")),
