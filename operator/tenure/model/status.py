@@ -52,16 +52,17 @@ class CurrentTask(WireModel):
 
 
 class StopStatus(WireModel):
-    """One stop: who asked, and what became of it."""
+    """One end of an instance: who asked for it, if anybody did, and what became of it."""
 
     instance: Uid
-    """The id of the instance that was asked to stop."""
+    """The id of the instance that ends."""
 
-    origin: StopOrigin
+    origin: StopOrigin | None = None
     """Who asked: Resource (spec.desiredState), Table (the liveness table), Deletion, Replacement (a changed
-    template or restartToken, or hung) or Disruption (an eviction, a node drain, kubectl delete pod)."""
+    template or restartToken, or hung) or Disruption (an eviction, a node drain, kubectl delete pod). Absent
+    when nobody asked: the process ended by itself."""
 
-    requested_at: Moment
+    requested_at: Moment | None = None
     """When the operator saw the request."""
 
     finished_at: Moment | None = None
