@@ -6,7 +6,7 @@ Every field's docstring is its text in ``kubectl explain``.
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from tenure.model.errors import InvalidResource
 from tenure.model.reasons import (
@@ -17,17 +17,9 @@ from tenure.model.reasons import (
     OnExternalStop,
     RestartPolicy,
 )
-from tenure.model.status import (
-    BackoffStatus,
-    Condition,
-    CurrentTask,
-    InstanceStatus,
-    Status,
-    StopRecord,
-    StopStatus,
-)
+from tenure.model.status import Status
 from tenure.model.template import VerbatimTemplate
-from tenure.model.wire import Moment, WireModel, ranged, rule, rules
+from tenure.model.wire import Matching, Moment, WireModel, ranged, rule, rules
 
 GROUP = "tenure.dev"
 VERSION = "v1alpha1"
@@ -35,41 +27,25 @@ KIND = "AgentProcess"
 PLURAL = "agentprocesses"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-_PROCESS_KIND = "must have 1 to 63 characters, none of them a control character"
 _BACKOFF = "maxSeconds (300 when left out) must not be less than initialSeconds (10 when left out)"
 _TEMPLATE = "must be given: the pod template of the agent"
-_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
-__all__ = [
-    "API_VERSION",
-    "GROUP",
-    "KIND",
-    "PLURAL",
-    "VERSION",
-    "AgentProcess",
-    "AgentProcessSpec",
-    "Backoff",
-    "BackoffStatus",
-    "Condition",
-    "CurrentTask",
-    "Drain",
-    "Hung",
-    "InstanceStatus",
-    "Liveness",
-    "Metadata",
-    "SecretKeyRef",
-    "Status",
-    "StopRecord",
-    "StopStatus",
-    "parse_agent_process",
-]
-
-
-def _without_control_characters(value: str) -> str:
-    if not value or any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in value):
-        raise ValueError(_PROCESS_KIND)
-    return value
+_PROCESS_KIND = Matching(
+    r"^[^\x00-\x1f\x7f-\x9f]+$", "must have 1 to 63 characters, none of them a control character"
+)
+_DATABASE = Matching(
+    f"^{_DNS_LABEL}$",
+    "must be the name of one of the operator's databases: lower case letters, digits and dashes, "
+    "with a letter or digit at both ends",
+)
+_SECRET_NAME = Matching(
+    rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$",
+    "must be the name of a Secret in the same namespace: lower case letters, digits, dashes and dots",
+)
+_SECRET_KEY = Matching(
+    r"^[-._a-zA-Z0-9]+$", "must be a key of that Secret: letters, digits, dashes, dots and underscores"
+)
 
 
 class Backoff(WireModel):
@@ -109,10 +85,12 @@ class Hung(WireModel):
 class SecretKeyRef(WireModel):
     """A key of a Secret in the same namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_DNS_SUBDOMAIN)]
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
+    name: Annotated[str, Field(max_length=253), _SECRET_NAME]
     """The name of the Secret."""
 
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    key: Annotated[str, Field(max_length=253), _SECRET_KEY]
     """The key whose value is the database URL."""
 
 
@@ -123,7 +101,7 @@ class Liveness(WireModel):
     """Table: the agent heartbeats into the liveness table of a database, and can be stopped through it.
     Pod: the operator works from the pod alone."""
 
-    database: Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)] = "default"
+    database: Annotated[str, Field(max_length=63), _DATABASE] = "default"
     """The name of one of the databases that the operator is configured with and that this namespace may
     use."""
 
@@ -139,27 +117,20 @@ class Liveness(WireModel):
 class AgentProcessSpec(WireModel):
     """What is wanted of the agent."""
 
+    # The template is required by a rule, not by the schema: "Required value" alone does not say what is
+    # missing. With hosted agents the rule becomes "exactly one of".
     model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule("has(self.template)", _TEMPLATE, reason="FieldValueRequired", field=".template")
-        )
+        json_schema_extra={
+            "required": [],
+            **rules(rule("has(self.template)", _TEMPLATE, reason="FieldValueRequired", field=".template")),
+        }
     )
 
     desired_state: DesiredState = DesiredState.RUNNING
     """Running, or StopRequested: the agent finishes the task that it holds, takes no other, and its pod
     ends. Set it back to Running to start a new instance."""
 
-    process_kind: (
-        Annotated[
-            str,
-            Field(
-                max_length=63,
-                json_schema_extra=rules(rule(r"self.matches('^\\P{Cc}+$')", _PROCESS_KIND)),
-            ),
-            AfterValidator(_without_control_characters),
-        ]
-        | None
-    ) = None
+    process_kind: Annotated[str, Field(max_length=63), _PROCESS_KIND] | None = None
     """The kind under which the agent reports, process_kind in the liveness table. The name of the object
     when left out."""
 
@@ -214,7 +185,7 @@ class Metadata(WireModel):
 
 
 class AgentProcess(WireModel):
-    """One long-running agent in a pod of its own, stopped without losing its work."""
+    """One long-running agent in a pod of its own, which is stopped without losing its work."""
 
     metadata: Metadata
     spec: AgentProcessSpec

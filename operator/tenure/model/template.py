@@ -40,6 +40,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 sentence."""
 
 _HARMLESS: dict[str, object] = {"hostNetwork": False, "setHostnameAsFQDN": False, "restartPolicy": "Never"}
+_NO_SPEC = "spec must be given: a pod spec with at least one container"
 _NO_CONTAINER = "containers must name at least one container; the first one is the agent"
 
 
@@ -117,7 +118,7 @@ class PodTemplate(WireModel):
         json_schema_extra=rules(
             rule(
                 "has(self.spec)",
-                f"a pod template has a spec; {_NO_CONTAINER}",
+                _NO_SPEC,
                 reason="FieldValueRequired",
                 field=".spec",
             )
@@ -136,7 +137,7 @@ def refusal_of(template: Mapping[str, Any]) -> str | None:
     rule."""
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
-        return f"a pod template has a spec; {_NO_CONTAINER}"
+        return _NO_SPEC
     containers = spec.get("containers")
     if (
         not isinstance(containers, list)

@@ -1,11 +1,24 @@
 """What the models of the custom resources have in common: names on the wire, limits, texts from outside."""
 
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 
 class WireModel(BaseModel):
@@ -57,6 +70,31 @@ def ranged(low: int, high: int, unit: str) -> FieldInfo:
     extra = rules(rule(f"self >= {low} && self <= {high}", sentence))
     field: FieldInfo = Field(ge=low, le=high, json_schema_extra=extra)
     return field
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A text of a certain form; whoever misses it reads ``sentence``, not the expression.
+
+    ``pattern`` is understood alike by Python and by RE2, the API server's dialect, and contains no quote.
+    """
+
+    pattern: str
+    sentence: str
+
+    def check(self, text: str) -> str:
+        """``text``, or ``ValueError`` with the sentence."""
+        if re.fullmatch(self.pattern, text) is None:
+            raise ValueError(self.sentence)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), **rules(rule(f"self.matches(r'{self.pattern}')", self.sentence))}
 
 
 def cut_to(limit: int) -> BeforeValidator:
