@@ -197,7 +197,7 @@ def _read(file: Path) -> str | None:
 
 
 def _is_postgresql(url: str) -> bool:
-    """Only what no driver would take is refused here: several hosts and socket directories are legal URLs, too."""
+    """Refuse only what no driver would take: several hosts and socket directories are legal URLs, too."""
     fits = len(url) <= _URL_LIMIT and url.isprintable() and " " not in url
     return fits and any(url.startswith(scheme) and url != scheme for scheme in _SCHEMES)
 
