@@ -65,13 +65,13 @@ async def lookup_row(pool: BoundedPool, lookup: RowLookup) -> LivenessSnapshot:
     For a pod that has ended, once: without a known id it reads all rows of one process kind.
     """
     ids = _sendable(lookup.instance_ids)
-    by_name = {(lookup.process_kind, lookup.hostname)} if lookup.hostname else set()
-    names = _sendable((lookup.process_kind, lookup.hostname))
+    searchable = lookup.hostname and _storable(lookup.hostname) and _storable(lookup.process_kind)
+    by_name = {(lookup.process_kind, lookup.hostname)} if searchable else set()
 
     async def work(connection: Connection) -> LivenessSnapshot:
         row = await connection.fetchrow(statements.SNAPSHOT_BY_KEY, ids)
         found = _snapshot(row["now"], row["known"], "[]", by_name)
-        if found.rows or not lookup.hostname or len(names) < len({*(lookup.process_kind, lookup.hostname)}):
+        if found.rows or not by_name:
             return found
         row = await connection.fetchrow(statements.LOOKUP, lookup.process_kind, lookup.hostname)
         by_host = _snapshot(row["now"], "[]", row["unknown"], by_name)
@@ -86,29 +86,23 @@ def _snapshot_sql() -> str:
 
 
 def _sendable(texts: Iterable[str]) -> list[str]:
-    """Without duplicates, and without what PostgreSQL would refuse: one odd name must not fail the query
-    for all."""
-    return sorted({text for text in texts if ("\0" not in text and text.isprintable()) or _encodes(text)})
+    """Without duplicates, and without what PostgreSQL would refuse: one odd name must not fail the query."""
+    return sorted({text for text in texts if _storable(text)})
 
 
-def _encodes(text: str) -> bool:
-    if "\0" in text:
-        return False
+def _storable(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return "\0" not in text
 
 
 def _snapshot(now: datetime, known: str, unknown: str, by_name: set[tuple[str, str]]) -> LivenessSnapshot:
     rows: dict[str, AgentLivenessRecord] = {}
     unreadable: set[str] = set()
-    wanted = [*json.loads(known)]
-    wanted += [
-        row for row in json.loads(unknown) if (row.get("process_kind"), row.get("hostname")) in by_name
-    ]
-    for row in wanted:
+    by_host = [row for row in json.loads(unknown) if (row["process_kind"], row["hostname"]) in by_name]
+    for row in [*json.loads(known), *by_host]:
         try:
             record = record_from_row(row)
         except UnreadableRow:

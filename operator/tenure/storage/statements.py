@@ -90,10 +90,11 @@ ON CONFLICT (instance_id) DO UPDATE SET
 """
 
 # A time parameter is ISO 8601 text; NULL means the database's own clock, at this moment.
+_NOW_ISO = """to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"')"""
 _TIME_BY_TYPE = {
     "timestamp with time zone": "coalesce({p}::text::timestamptz, clock_timestamp())",
     "timestamp without time zone": "coalesce({p}::text::timestamptz, clock_timestamp()) AT TIME ZONE 'UTC'",
-    "text": "coalesce({p}::text, to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"'))",
+    "text": "coalesce({p}::text, " + _NOW_ISO + ")",
 }
 _TIME_BY_TYPE["character varying"] = _TIME_BY_TYPE["text"]
 
@@ -154,6 +155,4 @@ def _time(column_type: str, parameter: str) -> str:
         return _TIME_BY_TYPE[column_type].format(p=parameter)
     except KeyError:
         allowed = ", ".join(sorted(_TIME_BY_TYPE))
-        raise StorageError(
-            f"a time column of cks_agent_liveness has an unusable type; usable are: {allowed}"
-        ) from None
+        raise StorageError(f"cks_agent_liveness keeps a time in an unusable type; usable: {allowed}") from None
