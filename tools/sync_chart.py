@@ -1,0 +1,57 @@
+"""Bring what is generated from the code into the chart: the CRDs and the operator's permissions.
+
+    python tools/sync_chart.py [--check]
+
+``--check`` writes nothing and fails, naming the files, when the chart is behind. ``make generate`` runs it after the CRDs
+were generated.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "charts" / "tenure"
+_KEEP = "helm.sh/resource-policy: keep"
+
+
+def crd_template(text: str) -> str:
+    """A CRD as a chart's template: installed if wanted, kept on uninstall, its braces taken as they are."""
+    head, found, rest = text.partition("\nmetadata:\n")
+    if not found:
+        raise SystemExit("a CRD without a metadata block in column one: was its generator changed?")
+    escaped = [part.replace("{{", '{{ "{{" }}') for part in (head, rest)]
+    body = f"{escaped[0]}\nmetadata:\n  annotations:\n    # The definitions, and so all AgentProcesses, survive an uninstall.\n    {_KEEP}\n"
+    return "{{- if .Values.crds.install }}\n" + body + escaped[1] + "{{- end }}\n"
+
+
+def rendered() -> dict[Path, str]:
+    """Every generated file of the chart with its content."""
+    files = {
+        CHART / "templates" / "crds" / source.name: crd_template(source.read_text())
+        for source in sorted((ROOT / "crds").glob("*.yaml"))
+    }
+    return files
+
+
+def main() -> int:
+    """Write or check; 0 when the chart is up to date."""
+    parser = argparse.ArgumentParser(description="Bring generated files into the chart.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when something is out of date")
+    check: bool = parser.parse_args().check
+    stale = [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
+    if check:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run make generate", file=sys.stderr)
+        return 1 if stale else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rendered()[path])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
