@@ -2,20 +2,24 @@
 
     python tools/sync_chart.py [--check]
 
-``--check`` writes nothing and fails, naming the files, when the chart is behind. ``make generate`` runs it after the CRDs
-were generated.
+``--check`` writes nothing and fails, naming the files, when the chart is behind. ``make generate`` runs it
+after the CRDs were generated.
 """
 
 import argparse
-import subprocess
 import sys
 from pathlib import Path
 
-import yaml
-
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "tenure"
-_KEEP = "helm.sh/resource-policy: keep"
+_CRD = """{{- if .Values.crds.install }}
+HEAD
+metadata:
+  annotations:
+    # The definitions, and so all AgentProcesses, survive an uninstall.
+    helm.sh/resource-policy: keep
+REST{{- end }}
+"""
 
 
 def crd_template(text: str) -> str:
@@ -24,23 +28,21 @@ def crd_template(text: str) -> str:
     if not found:
         raise SystemExit("a CRD without a metadata block in column one: was its generator changed?")
     escaped = [part.replace("{{", '{{ "{{" }}') for part in (head, rest)]
-    body = f"{escaped[0]}\nmetadata:\n  annotations:\n    # The definitions, and so all AgentProcesses, survive an uninstall.\n    {_KEEP}\n"
-    return "{{- if .Values.crds.install }}\n" + body + escaped[1] + "{{- end }}\n"
+    return _CRD.replace("HEAD", escaped[0]).replace("REST", escaped[1])
 
 
 def rendered() -> dict[Path, str]:
     """Every generated file of the chart with its content."""
-    files = {
+    return {
         CHART / "templates" / "crds" / source.name: crd_template(source.read_text())
         for source in sorted((ROOT / "crds").glob("*.yaml"))
     }
-    return files
 
 
 def main() -> int:
     """Write or check; 0 when the chart is up to date."""
     parser = argparse.ArgumentParser(description="Bring generated files into the chart.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when something is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when behind")
     check: bool = parser.parse_args().check
     stale = [path for path, text in rendered().items() if not path.exists() or path.read_text() != text]
     if check:
