@@ -108,6 +108,7 @@ class ConditionReason(StrEnum):
     # Alive
     HEARTBEAT_FRESH = "HeartbeatFresh"
     HEARTBEAT_EXPIRED = "HeartbeatExpired"
+    SETTLING = "Settling"
     TASK_STUCK = "TaskStuck"
     NOT_REPORTED = "NotReported"
     NOT_CONFIGURED = "NotConfigured"

@@ -1,0 +1,312 @@
+"""The plan of one AgentProcess: a pure function of what was observed.
+
+It reads top down: which instance this is, whether it lives or has ended, whether another is due; then status, then
+the actions. A pass carries the actions out and looks again, so that each plan has to see one step only, and a crash
+between two steps leaves a state from which the next plan goes on.
+"""
+
+from dataclasses import dataclass, replace
+
+from tenure.model.ids import ordinal_of
+from tenure.model.pods import PodView
+from tenure.model.reasons import DesiredState, EvictionPolicy, Phase, StopOrigin
+from tenure.model.resources import AgentProcess
+from tenure.model.status import CurrentTask, InstanceStatus, Status
+from tenure.plan.actions import Action, CreatePod, DeletePod, Plan, Protect, RecordStop, WriteStatus
+from tenure.plan.conditions import Facts, conditions_of, draining, phase_of
+from tenure.plan.ends import End, origin_of_end, record_end
+from tenure.plan.memory import hung_in, remember
+from tenure.plan.observation import Memory, NoTable, Observation, Rows
+from tenure.plan.render import HASH_ANNOTATION, TOKEN_ANNOTATION, protected, protection_is_the_authors
+from tenure.plan.rows import RowVerdict, judge, judge_row
+from tenure.plan.starts import StartVerdict, judge_start
+from tenure.plan.stops import asked_by, next_stop, stop_actions
+
+TASK_WRITE_SECONDS = 10.0
+"""The current task is copied into status at most this often."""
+IDLE_SECONDS = 60.0
+"""An agent idle for this long loses its protection from eviction."""
+UNKNOWN_RETRY_SECONDS = 5.0
+"""How soon to look again at something that could not be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The plan, and the memory to keep for the next look."""
+
+    plan: Plan
+    memory: Memory
+
+
+def plan_agent_process(observation: Observation) -> Verdict:
+    """What to do now about one AgentProcess that exists."""
+    if observation.orphaning:
+        return Verdict(Plan(), observation.memory)
+    own = tuple(p for p in observation.pods if _ordinal(observation.resource, p))
+    newest = max(own, key=lambda p: _ordinal(observation.resource, p), default=None)
+    status = _with_instance(observation, newest)
+    instance = status.instance
+    if instance is None or not instance.id or _end_recorded(status):
+        return _without_instance(observation, status, own)
+    pod = next((p for p in own if p.uid == instance.id), None)
+    if pod is not None and not pod.ended:
+        return _living(observation, status, pod, own)
+    return _ended(observation, status, instance, pod)
+
+
+def _ordinal(resource: AgentProcess, pod: PodView) -> int:
+    """The pod's ordinal, or 0 for a pod that is not this very object's, or not by its rules."""
+    if pod.owner_uid != resource.uid:
+        return 0
+    return ordinal_of(pod.name, resource.name, resource.uid) or 0
+
+
+def _end_recorded(status: Status) -> bool:
+    stop, instance = status.stop, status.instance
+    return (
+        stop is not None
+        and instance is not None
+        and stop.instance == instance.id
+        and stop.finished_at is not None
+    )
+
+
+def _with_instance(observation: Observation, newest: PodView | None) -> Status:
+    """Take a pod that was created but not yet recorded as the instance: that is how a create becomes durable."""
+    resource, status = observation.resource, observation.resource.status
+    recorded = status.instance.ordinal if status.instance is not None else 0
+    known = status.instance.id if status.instance is not None else None
+    if newest is None or newest.uid == known or (newest.departed and _ordinal(resource, newest) <= recorded):
+        return status
+    if _ordinal(resource, newest) <= recorded and known:
+        return status
+    instance = InstanceStatus(
+        id=newest.uid,
+        pod_name=newest.name,
+        ordinal=max(recorded, _ordinal(resource, newest)),
+        started_at=newest.created_at or observation.now,
+        template_hash=newest.annotations.get(HASH_ANNOTATION, ""),
+        restart_token=newest.annotations.get(TOKEN_ANNOTATION, ""),
+    )
+    return status.model_copy(update={"instance": instance, "stop": None, "current_task": None})
+
+
+def _living(observation: Observation, status: Status, pod: PodView, own: tuple[PodView, ...]) -> Verdict:
+    resource, instance = observation.resource, status.instance
+    assert instance is not None
+    row = judge_row(observation.rows, pod, resource.process_kind)
+    memory = remember(observation, pod, row)
+    patience = hung_in(observation, memory, row)
+    stop = status.stop if status.stop is not None and status.stop.instance == pod.uid else None
+    hung = patience == 0 and pod.agent.running and stop is None and not pod.terminating
+    asked = asked_by(resource, observation.template_hash, instance, row, hung=hung)
+    stop = next_stop(stop, asked, pod, row, observation.now)
+    task, task_wait, memory = _task(observation, memory, row, stopping=stop is not None)
+    if row.row is not None and instance.row_id != row.row.instance_id:
+        instance = instance.model_copy(update={"row_id": row.row.instance_id})
+    status = status.model_copy(update={"stop": stop, "instance": instance, "current_task": task})
+    facts = Facts(
+        status=status,
+        pod=pod,
+        row=row,
+        start=StartVerdict(),
+        hung=hung,
+        new_row_awaited=_first_row_in(observation, memory, row) > 0,
+        stuck=_stuck_in(observation, status) == 0,
+    )
+    actions: list[Action] = [] if stop is None else stop_actions(resource, stop, pod, row)
+    actions += _duplicates(own, pod)
+    actions += _protection(resource, pod, row, memory, observation.clock, stopping=stop is not None)
+    waits = (
+        patience,
+        task_wait,
+        _first_row_in(observation, memory, row),
+        row.expires_in if row.alive else None,
+        UNKNOWN_RETRY_SECONDS if row.row is not None and not row.alive else None,
+        _stuck_in(observation, status),
+        _unprotect_in(observation, pod, memory),
+        UNKNOWN_RETRY_SECONDS if not row.readable or draining(facts) else None,
+    )
+    observation = replace(observation, memory=memory)
+    return _verdict(observation, facts, actions, waits)
+
+
+def _ended(
+    observation: Observation, status: Status, instance: InstanceStatus, pod: PodView | None
+) -> Verdict:
+    resource = observation.resource
+    reading = observation.final_rows if observation.final_rows is not None else None
+    if isinstance(observation.rows, NoTable):
+        reading = observation.rows
+    row = judge(
+        reading, uid=instance.id or "", pod_name=instance.pod_name or "", process_kind=resource.process_kind
+    )
+    end, memory = End(pod=pod, row=row), remember(observation, None, row)
+    observation = replace(observation, memory=memory)
+    awaiting = _awaits(observation, status, end)
+    if awaiting:
+        facts = Facts(status=status, pod=None, row=row, start=StartVerdict(), awaiting=awaiting)
+        return _verdict(observation, facts, [], (UNKNOWN_RETRY_SECONDS,))
+    status = record_end(resource, status, end, observation.now)
+    # The end is made durable first; the next look, at the end recorded, decides what follows it.
+    return _without_instance(observation, status, tuple(p for p in (pod,) if p), only_record=True)
+
+
+def _awaits(observation: Observation, status: Status, end: End) -> str:
+    """What has to be known before this end may be recorded; empty: nothing."""
+    if end.pod is None and not observation.vanished:
+        return "whether the pod still exists is being looked up"
+    stop = status.stop
+    recorded = (
+        stop.origin if stop is not None and status.instance and stop.instance == status.instance.id else None
+    )
+    settled = recorded is not None and recorded is not StopOrigin.DISRUPTION
+    if settled or end.row.readable or end.never_started:
+        return ""
+    return "the agent has ended; whether its row asks for a stop is being looked up"
+
+
+def _without_instance(
+    observation: Observation, status: Status, own: tuple[PodView, ...], *, only_record: bool = False
+) -> Verdict:
+    resource = observation.resource
+    row = RowVerdict(applies=False, readable=True)
+    stop = status.stop
+    if (
+        stop is not None
+        and resource.spec.desired_state is DesiredState.STOP_REQUESTED
+        and stop.origin is not StopOrigin.RESOURCE
+    ):
+        # Whoever asks for a stop of what has stopped already means: stay so, until I say Running.
+        status = status.model_copy(update={"stop": stop.model_copy(update={"origin": StopOrigin.RESOURCE})})
+    rejection = observation.memory.rejection
+    if rejection is not None and rejection.namespace_terminating and status.stop is not None:
+        ended_by = status.stop.model_copy(update={"origin": StopOrigin.DELETION})
+        status = status.model_copy(update={"stop": ended_by})
+    start = judge_start(observation, status)
+    facts = Facts(status=status, pod=None, row=row, start=start)
+    actions: list[Action] = []
+    if not only_record:
+        actions += _clear_up(observation, own, start)
+        actions += _records(observation, status)
+        if start.ordinal is not None:
+            actions.append(CreatePod(ordinal=start.ordinal))
+    observation = replace(observation, memory=remember(observation, None, row))
+    return _verdict(observation, facts, actions, (start.retry_in,), creating=start.ordinal is not None)
+
+
+def _clear_up(observation: Observation, own: tuple[PodView, ...], start: StartVerdict) -> list[Action]:
+    """Ended pods go just before their successor comes; a pod whose agent has ended takes its sidecars with it."""
+    going = [p for p in own if not p.departed and not p.terminating]
+    ready = start.ordinal is not None
+    gone = [p for p in going if (p.over and ready) or (p.ended and not p.over)]
+    born = observation.resource.metadata.creation_timestamp
+    former = [
+        p
+        for p in observation.pods
+        if p.owner_uid != observation.resource.uid
+        and not p.departed
+        and not p.terminating
+        and born is not None
+        and p.created_at is not None
+        and p.created_at < born
+    ]
+    return [DeletePod(name=p.name, uid=p.uid, grace_seconds=None) for p in (*gone, *former)]
+
+
+def _duplicates(own: tuple[PodView, ...], current: PodView) -> list[Action]:
+    """A create that was given up for lost may land after all: the younger of two never gets to work."""
+    return [
+        DeletePod(name=p.name, uid=p.uid, grace_seconds=None)
+        for p in own
+        if p.uid != current.uid and not p.over and not p.terminating
+    ]
+
+
+def _records(observation: Observation, status: Status) -> list[Action]:
+    if not observation.ledger:
+        return []
+    grace = observation.resource.spec.drain.grace_period_seconds
+    return [RecordStop(stop=s, grace_seconds=grace) for s in status.stops if not s.recorded]
+
+
+def _task(
+    observation: Observation, memory: Memory, row: RowVerdict, *, stopping: bool
+) -> tuple[CurrentTask | None, float | None, Memory]:
+    """The task to show, the wait until a newer one may be shown, and the memory of having written it."""
+    shown = observation.resource.status.current_task
+    if not row.readable or not isinstance(observation.rows, Rows):
+        return (shown if not isinstance(observation.rows, NoTable) else None), None, memory
+    held: CurrentTask | None = None
+    if row.busy and row.row is not None and row.row.current_task_id is not None:
+        kind = row.row.current_task_type
+        same = shown is not None and (shown.id, shown.type) == (row.row.current_task_id, kind)
+        since = shown.since if same and shown is not None else observation.now
+        held = CurrentTask(id=row.row.current_task_id, type=kind, since=since)
+    if held == shown:
+        return shown, None, memory
+    last = memory.task_written_at
+    if last is not None and observation.clock - last < TASK_WRITE_SECONDS:
+        return shown, TASK_WRITE_SECONDS - (observation.clock - last), memory
+    return held, None, replace(memory, task_written_at=observation.clock)
+
+
+def _first_row_in(observation: Observation, memory: Memory, row: RowVerdict) -> float:
+    """Seconds for which a running agent without a row still counts as starting; 0 when it does not."""
+    if not row.applies or not row.readable or row.row is not None or memory.running_since is None:
+        return 0.0
+    patience = 3.0 * observation.resource.spec.liveness.interval_seconds
+    return max(0.0, patience - (observation.clock - memory.running_since))
+
+
+def _stuck_in(observation: Observation, status: Status) -> float | None:
+    limit, task = observation.resource.spec.stuck_task_seconds, status.current_task
+    if limit is None or task is None or task.since is None:
+        return None
+    return max(0.0, limit - (observation.now - task.since).total_seconds())
+
+
+def _protection(
+    resource: AgentProcess, pod: PodView, row: RowVerdict, memory: Memory, clock: float, *, stopping: bool
+) -> list[Action]:
+    if stopping or pod.terminating or protection_is_the_authors(resource.spec.template):
+        return []
+    allowed = resource.spec.eviction is EvictionPolicy.ALLOW
+    on = protected(pod.annotations)
+    if not on and row.busy and not allowed:
+        return [Protect(name=pod.name, uid=pod.uid, on=True)]
+    idle = memory.idle_since is not None and clock - memory.idle_since >= IDLE_SECONDS
+    return [Protect(name=pod.name, uid=pod.uid, on=False)] if on and (idle or allowed) else []
+
+
+def _unprotect_in(observation: Observation, pod: PodView, memory: Memory) -> float | None:
+    if memory.idle_since is None or not protected(pod.annotations):
+        return None
+    return max(0.0, IDLE_SECONDS - (observation.clock - memory.idle_since))
+
+
+def _verdict(
+    observation: Observation,
+    facts: Facts,
+    actions: list[Action],
+    waits: tuple[float | None, ...],
+    *,
+    creating: bool = False,
+) -> Verdict:
+    resource = observation.resource
+    phase = phase_of(facts)
+    status = facts.status.model_copy(
+        update={
+            "phase": phase,
+            "observed_generation": resource.metadata.generation,
+            "conditions": conditions_of(observation, facts, phase),
+        }
+    )
+    # A pod about to be created says it all in the status written right after; a write before it would tell nothing.
+    quiet = creating and phase is Phase.PENDING and facts.status == resource.status
+    write: list[Action] = [] if status == resource.status or quiet else [WriteStatus(status)]
+    due = [wait for wait in waits if wait is not None and wait > 0]
+    return Verdict(Plan(actions=(*write, *actions), wake_in=min(due, default=None)), observation.memory)
+
+
+__all__ = ["Verdict", "origin_of_end", "plan_agent_process"]
