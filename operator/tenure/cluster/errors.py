@@ -9,8 +9,8 @@ from tenure.model.errors import TenureError
 class ApiError(TenureError):
     """A call that the API server did not carry out, or whose outcome is unknown.
 
-    ``status`` is the HTTP code (0 when there was no answer), ``reason`` the server's machine-readable reason, and
-    ``message`` the server's own sentence, cut to 1,000 characters.
+    ``status`` is the HTTP code (0 when there was no answer), ``reason`` the server's machine-readable
+    reason, and ``message`` the server's own sentence, cut to 1,000 characters.
     """
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -33,7 +33,8 @@ class Conflict(ApiError):
 
 
 class Refused(ApiError):
-    """400, 403, 422: the server will not take this request as it is: policy, quota, bad field, missing permission."""
+    """400, 403, 422: the server will not take this request as it is: policy, quota, bad field, missing
+    permission."""
 
 
 class NamespaceTerminating(Refused):

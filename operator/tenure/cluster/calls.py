@@ -1,0 +1,107 @@
+"""Every kind of call that Tenure makes to the API server, with the reason for it.
+
+The client refuses a call that is not listed here, and the generated Role is this list and nothing else: so
+the permissions cannot be narrower or wider than what the code does.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verb(StrEnum):
+    """Verbs of the API's authorization (Kubernetes docs, "Authorization", request verbs)."""
+
+    GET = "get"
+    LIST = "list"
+    WATCH = "watch"
+    CREATE = "create"
+    UPDATE = "update"
+    PATCH = "patch"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A namespaced resource (or subresource) of the API."""
+
+    group: str
+    version: str
+    plural: str
+    subresource: str = ""
+
+    @property
+    def rbac_name(self) -> str:
+        """As a Role names it: ``pods`` or ``agentprocesses/status``."""
+        return f"{self.plural}/{self.subresource}" if self.subresource else self.plural
+
+    @property
+    def root(self) -> str:
+        """The path of group and version: ``/api/v1`` or ``/apis/<group>/<version>``."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str | None, name: str | None) -> str:
+        """The path template of one object or of a collection; None as namespace means all of them.
+
+        The result has ``{namespace}`` and ``{name}`` where they belong: the client fills them in, quoted.
+        """
+        parts = [self.root]
+        if namespace is not None:
+            parts.append("namespaces/{namespace}")
+        parts.append(self.plural)
+        if name is not None:
+            parts.append("{name}")
+        if self.subresource:
+            parts.append(self.subresource)
+        return "/".join(parts)
+
+
+AGENT_PROCESSES = Resource("tenure.dev", "v1alpha1", "agentprocesses")
+AGENT_PROCESS_STATUS = Resource("tenure.dev", "v1alpha1", "agentprocesses", "status")
+PODS = Resource("", "v1", "pods")
+EVENTS = Resource("events.k8s.io", "v1", "events")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One permission: a verb on a resource, and what it is needed for."""
+
+    resource: Resource
+    verb: Verb
+    why: str
+    watched: bool = False
+    """Made by kopf's watch streams, not by our own client."""
+
+
+CALLS: tuple[Call, ...] = (
+    Call(AGENT_PROCESSES, Verb.LIST, "know the agents; sweep the cache against the truth"),
+    Call(AGENT_PROCESSES, Verb.WATCH, "be told of a changed agent", watched=True),
+    Call(AGENT_PROCESSES, Verb.GET, "read an agent live before acting on it"),
+    Call(AGENT_PROCESS_STATUS, Verb.PATCH, "say what is true of an agent"),
+    Call(PODS, Verb.LIST, "know the agents' pods; sweep the cache against the truth"),
+    Call(PODS, Verb.WATCH, "be told of a pod's end", watched=True),
+    Call(PODS, Verb.GET, "read a pod live before a create or a delete"),
+    Call(PODS, Verb.CREATE, "start an agent"),
+    Call(PODS, Verb.PATCH, "mark a busy agent so that autoscalers spare it"),
+    Call(PODS, Verb.DELETE, "drain an agent, or clear away an ended pod"),
+    Call(EVENTS, Verb.CREATE, "tell people what happened"),
+    Call(LEASES, Verb.GET, "see who drives this scope"),
+    Call(LEASES, Verb.CREATE, "be the first to drive this scope"),
+    Call(LEASES, Verb.UPDATE, "renew, take over or release the scope"),
+)
+
+_DECLARED = {(call.resource, call.verb): call for call in CALLS}
+
+
+class UndeclaredCall(RuntimeError):
+    """A programming error: a call that no Role would allow, because ``CALLS`` does not list it."""
+
+
+def declared(resource: Resource, verb: Verb) -> Call:
+    """The entry for this call; raises ``UndeclaredCall`` when there is none."""
+    try:
+        return _DECLARED[(resource, verb)]
+    except KeyError:
+        raise UndeclaredCall(
+            f"{verb} {resource.group}/{resource.rbac_name} is not declared in CALLS"
+        ) from None

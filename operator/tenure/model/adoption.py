@@ -1,0 +1,79 @@
+"""Names of adoption and recovery that are shown: outcomes and reasons, as metric labels and in events.
+
+The behaviours come with the control server; the names exist from the start, so that dashboards and alerts
+can be written once.
+"""
+
+from enum import StrEnum
+
+
+class AdoptionOutcome(StrEnum):
+    """What became of an attempt to adopt a control server."""
+
+    ADOPTED = "adopted"
+    NO_SERVER = "no_server"
+    REFUSED = "refused"
+
+
+class AdoptionReason(StrEnum):
+    """Why: exactly one for each attempt."""
+
+    NONE = "none"
+    NO_RECORD = "no_record"
+    NO_ANSWER = "no_answer"
+    SHUTTING_DOWN = "shutting_down"
+    IDENTITY_MISMATCH = "identity_mismatch"
+    CREDENTIAL_UNAVAILABLE = "credential_unavailable"
+    AUTHENTICATION_FAILED = "authentication_failed"
+    CAPABILITY_INCOMPATIBLE = "capability_incompatible"
+    CREDENTIAL_ROTATION_FAILED = "credential_rotation_failed"
+
+
+ADOPTION_PAIRS: tuple[tuple[AdoptionOutcome, AdoptionReason], ...] = (
+    (AdoptionOutcome.ADOPTED, AdoptionReason.NONE),
+    (AdoptionOutcome.NO_SERVER, AdoptionReason.NO_RECORD),
+    (AdoptionOutcome.NO_SERVER, AdoptionReason.NO_ANSWER),
+    (AdoptionOutcome.NO_SERVER, AdoptionReason.SHUTTING_DOWN),
+    (AdoptionOutcome.REFUSED, AdoptionReason.IDENTITY_MISMATCH),
+    (AdoptionOutcome.REFUSED, AdoptionReason.CREDENTIAL_UNAVAILABLE),
+    (AdoptionOutcome.REFUSED, AdoptionReason.AUTHENTICATION_FAILED),
+    (AdoptionOutcome.REFUSED, AdoptionReason.CAPABILITY_INCOMPATIBLE),
+    (AdoptionOutcome.REFUSED, AdoptionReason.CREDENTIAL_ROTATION_FAILED),
+)
+"""The legal pairs; no other is ever counted."""
+
+
+class ReconstructionInput(StrEnum):
+    """What an execution is rebuilt from and cannot do without: legally empty values are not here."""
+
+    SESSION = "session"
+    TASK = "task"
+    WORKSPACE_PATH = "workspace_path"
+    CONTAINER_IDENTITY = "container_identity"
+    RUNTIME = "runtime"
+    INSTANCE_ID = "instance_id"
+    INSTANCE_PORT = "instance_port"
+    METADATA = "metadata"
+    AGENT_PROFILE = "agent_profile"
+    TASK_ENVIRONMENT = "task_environment"
+    WORKSPACE_SOURCE_ROOTS = "workspace_source_roots"
+    RUNTIME_ENVIRONMENT = "runtime_environment"
+    PROVIDER_SESSION = "provider_session"
+    AGENT_COMMAND = "agent_command"
+
+
+class RecoveryRead(StrEnum):
+    """What is read from an instance, or from another record, while it is rebuilt."""
+
+    TASK_ENVIRONMENT = "task_environment"
+    WORKSPACE_SOURCE_ROOTS = "workspace_source_roots"
+    RUNTIME_ENVIRONMENT = "runtime_environment"
+    PROVIDER_SESSION = "provider_session"
+    TURN_OUTCOME = "turn_outcome"
+
+
+class LaunchRefusal(StrEnum):
+    """Why a launch was refused."""
+
+    RECOVERY_IN_PROGRESS = "recovery_in_progress"
+    UNSTOPPED_AGENT = "unstopped_agent"

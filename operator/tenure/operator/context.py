@@ -1,0 +1,32 @@
+"""What the parts of a leading operator share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tenure.cluster.client import KubernetesClient
+from tenure.cluster.ports import AgentCluster
+from tenure.model.settings import DatabaseConfig, OperatorSettings
+from tenure.operator.clock import Clock
+from tenure.operator.events import EventRecorder
+from tenure.operator.health import WatchAges
+from tenure.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorContext:
+    """Made once by ``operator.main``, given to ``operator.scope.run_scope`` each time the Lease is won."""
+
+    settings: OperatorSettings
+    metrics: Metrics
+    cluster: AgentCluster
+    """The agents' objects; tests wrap it. Its writes are refused once the Lease is lost."""
+    client: KubernetesClient
+    """For lists and for kopf's login; passes use ``cluster``."""
+    databases: tuple[DatabaseConfig, ...]
+    events: EventRecorder
+    watches: WatchAges
+    """Whoever runs the watches says ``watches.seen(resource)`` for each event or bookmark."""
+    clock: Clock = field(default_factory=Clock)
+    leading: Callable[[], bool] = lambda: True
+    """Whether the Lease is held at this moment; ask it before a write that the cluster adapter does not
+    make."""
