@@ -136,7 +136,9 @@ class PostgresServer:
             )
         limit = time.monotonic() + timeout
         while not self._ready():
-            assert self._process.poll() is None, f"PostgreSQL ended: {(self.root / 'log').read_text()[-2000:]}"
+            assert self._process.poll() is None, (
+                f"PostgreSQL ended: {(self.root / 'log').read_text()[-2000:]}"
+            )
             assert time.monotonic() < limit, "PostgreSQL did not start"
             time.sleep(0.02)
 

@@ -1,8 +1,6 @@
 """The liveness table in PostgreSQL, through asyncpg. The statements are in ``statements.py``."""
 
 import json
-import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +12,9 @@ from tenure.storage.liveness import (
     AgentLivenessRecord,
     HeartbeatClock,
     MigrationReport,
-    UnreadableRow,
-    record_from_row,
 )
 from tenure.storage.pool import DEFAULT_LIMIT, BoundedPool, Connection
-
-log = logging.getLogger("tenure.storage")
+from tenure.storage.rows import newest_first
 
 _INT4 = range(-(2**31), 2**31)
 # Somebody else is making the same thing this moment, without our lock: look again.
@@ -54,7 +49,12 @@ class PostgresLivenessStorage:
     """
 
     def __init__(
-        self, url: Masked, *, name: str = "liveness", limit: float = DEFAULT_LIMIT, application: str = "tenure-agent"
+        self,
+        url: Masked,
+        *,
+        name: str = "liveness",
+        limit: float = DEFAULT_LIMIT,
+        application: str = "tenure-agent",
     ) -> None:
         self._pool = BoundedPool(name, url, limit=limit, size=2, application=application)
         self._upsert: tuple[str, bool] | None = None
@@ -142,20 +142,6 @@ class PostgresLivenessStorage:
     async def aclose(self) -> None:
         """Close the connections; a later call opens new ones."""
         await self._pool.aclose()
-
-
-def newest_first(rows: Iterable[dict[str, Any]]) -> list[AgentLivenessRecord]:
-    """The readable rows, newest ``started_at`` first; the number of unreadable ones is logged."""
-    records, unreadable = [], 0
-    for row in rows:
-        try:
-            records.append(record_from_row(row))
-        except UnreadableRow:
-            unreadable += 1
-    if unreadable:
-        log.warning("%d rows of %s cannot be read and are left out", unreadable, "cks_agent_liveness")
-    records.sort(key=lambda record: record.started_at, reverse=True)
-    return records
 
 
 def _times(record: AgentLivenessRecord, clock: HeartbeatClock) -> tuple[str | None, str | None]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from tenure.storage import statements
-from tenure.storage.liveness import AgentLivenessRecord, UnreadableRow, record_from_row
+from tenure.storage.liveness import AgentLivenessRecord
 from tenure.storage.pool import BoundedPool, Connection
+from tenure.storage.rows import UnreadableRow, record_from_row
 
 _RECENT = timedelta(days=2)
 """How old the last heartbeat of a row may be that is found by host name in a bulk read. Far more than any

@@ -155,4 +155,6 @@ def _time(column_type: str, parameter: str) -> str:
         return _TIME_BY_TYPE[column_type].format(p=parameter)
     except KeyError:
         allowed = ", ".join(sorted(_TIME_BY_TYPE))
-        raise StorageError(f"cks_agent_liveness keeps a time in an unusable type; usable: {allowed}") from None
+        raise StorageError(
+            f"cks_agent_liveness keeps a time in an unusable type; usable: {allowed}"
+        ) from None
