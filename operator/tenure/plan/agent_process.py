@@ -7,17 +7,17 @@ between two steps leaves a state from which the next plan goes on.
 
 from dataclasses import dataclass, replace
 
-from tenure.model.ids import ordinal_of
 from tenure.model.pods import PodView
 from tenure.model.reasons import DesiredState, EvictionPolicy, Phase, StopOrigin
 from tenure.model.resources import AgentProcess
 from tenure.model.status import CurrentTask, InstanceStatus, Status
 from tenure.plan.actions import Action, CreatePod, DeletePod, Plan, Protect, RecordStop, WriteStatus
 from tenure.plan.conditions import Facts, conditions_of, draining, phase_of
-from tenure.plan.ends import End, origin_of_end, record_end
+from tenure.plan.ends import End, record_end
+from tenure.plan.instances import end_recorded, own_pods, with_instance
 from tenure.plan.memory import hung_in, remember
 from tenure.plan.observation import Memory, NoTable, Observation, Rows
-from tenure.plan.render import HASH_ANNOTATION, TOKEN_ANNOTATION, protected, protection_is_the_authors
+from tenure.plan.render import protected, protection_is_the_authors
 from tenure.plan.rows import RowVerdict, judge, judge_row
 from tenure.plan.starts import StartVerdict, judge_start
 from tenure.plan.stops import asked_by, next_stop, stop_actions
@@ -42,53 +42,15 @@ def plan_agent_process(observation: Observation) -> Verdict:
     """What to do now about one AgentProcess that exists."""
     if observation.orphaning:
         return Verdict(Plan(), observation.memory)
-    own = tuple(p for p in observation.pods if _ordinal(observation.resource, p))
-    newest = max(own, key=lambda p: _ordinal(observation.resource, p), default=None)
-    status = _with_instance(observation, newest)
+    own = own_pods(observation.resource, observation.pods)
+    status = with_instance(observation.resource, own, observation.now)
     instance = status.instance
-    if instance is None or not instance.id or _end_recorded(status):
+    if instance is None or not instance.id or end_recorded(status):
         return _without_instance(observation, status, own)
     pod = next((p for p in own if p.uid == instance.id), None)
     if pod is not None and not pod.ended:
         return _living(observation, status, pod, own)
     return _ended(observation, status, instance, pod)
-
-
-def _ordinal(resource: AgentProcess, pod: PodView) -> int:
-    """The pod's ordinal, or 0 for a pod that is not this very object's, or not by its rules."""
-    if pod.owner_uid != resource.uid:
-        return 0
-    return ordinal_of(pod.name, resource.name, resource.uid) or 0
-
-
-def _end_recorded(status: Status) -> bool:
-    stop, instance = status.stop, status.instance
-    return (
-        stop is not None
-        and instance is not None
-        and stop.instance == instance.id
-        and stop.finished_at is not None
-    )
-
-
-def _with_instance(observation: Observation, newest: PodView | None) -> Status:
-    """Take a pod that was created but not yet recorded as the instance: that is how a create becomes durable."""
-    resource, status = observation.resource, observation.resource.status
-    recorded = status.instance.ordinal if status.instance is not None else 0
-    known = status.instance.id if status.instance is not None else None
-    if newest is None or newest.uid == known or (newest.departed and _ordinal(resource, newest) <= recorded):
-        return status
-    if _ordinal(resource, newest) <= recorded and known:
-        return status
-    instance = InstanceStatus(
-        id=newest.uid,
-        pod_name=newest.name,
-        ordinal=max(recorded, _ordinal(resource, newest)),
-        started_at=newest.created_at or observation.now,
-        template_hash=newest.annotations.get(HASH_ANNOTATION, ""),
-        restart_token=newest.annotations.get(TOKEN_ANNOTATION, ""),
-    )
-    return status.model_copy(update={"instance": instance, "stop": None, "current_task": None})
 
 
 def _living(observation: Observation, status: Status, pod: PodView, own: tuple[PodView, ...]) -> Verdict:
@@ -307,6 +269,3 @@ def _verdict(
     write: list[Action] = [] if status == resource.status or quiet else [WriteStatus(status)]
     due = [wait for wait in waits if wait is not None and wait > 0]
     return Verdict(Plan(actions=(*write, *actions), wake_in=min(due, default=None)), observation.memory)
-
-
-__all__ = ["Verdict", "origin_of_end", "plan_agent_process"]
