@@ -8,7 +8,10 @@ after the CRDs were generated.
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+
+from tenure.cluster.calls import CALLS, LEASES, Call
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "tenure"
@@ -20,6 +23,9 @@ metadata:
     helm.sh/resource-policy: keep
 REST{{- end }}
 """
+_RULES_HEAD = (
+    "# Generated from operator/tenure/cluster/calls.py: what the operator calls. Run `make generate`."
+)
 
 
 def crd_template(text: str) -> str:
@@ -31,9 +37,24 @@ def crd_template(text: str) -> str:
     return _CRD.replace("HEAD", escaped[0]).replace("REST", escaped[1])
 
 
+def rules(calls: Iterable[Call]) -> str:
+    """The rules of a Role: one for each resource, in the order of the declaration, each verb with its reason."""
+    lines = [_RULES_HEAD]
+    by_resource: dict[tuple[str, str], list[Call]] = {}
+    for call in calls:
+        by_resource.setdefault((call.resource.group, call.resource.rbac_name), []).append(call)
+    for (group, resource), wanted in by_resource.items():
+        lines += [f'- apiGroups: ["{group}"]', f'  resources: ["{resource}"]', "  verbs:"]
+        lines += [f"    - {call.verb} # {call.why}" for call in wanted]
+    return "\n".join(lines) + "\n"
+
+
 def rendered() -> dict[Path, str]:
     """Every generated file of the chart with its content."""
+    in_watched = [call for call in CALLS if call.resource != LEASES]
     return {
+        CHART / "files" / "rules.yaml": rules(in_watched),
+    } | {
         CHART / "templates" / "crds" / source.name: crd_template(source.read_text())
         for source in sorted((ROOT / "crds").glob("*.yaml"))
     }
