@@ -4,9 +4,9 @@ Every field's docstring is its text in ``kubectl explain``.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from tenure.model.errors import InvalidResource
 from tenure.model.reasons import (
@@ -60,6 +60,12 @@ class Backoff(WireModel):
 
     max_seconds: Annotated[int, ranged(1, 86400, "seconds")] = 300
     """The longest wait. Ten minutes of running without a failure start the count anew."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.max_seconds < self.initial_seconds:
+            raise ValueError(_BACKOFF)
+        return self
 
 
 class Drain(WireModel):

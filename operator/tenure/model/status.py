@@ -35,7 +35,7 @@ class InstanceStatus(WireModel):
     """A hash of spec.template as it was when the instance was made."""
 
     restart_token: Annotated[str, Field(max_length=253)] = ""
-    """spec.restartToken as it was when the instance was made."""
+    """What spec.restartToken was when the instance was made."""
 
 
 class CurrentTask(WireModel):

@@ -1,0 +1,190 @@
+"""The CRD as it is generated: structural, bounded, described, and without a way out of a namespace."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tenure.cli import crds as command
+from tenure.model.schema import agent_process_crd, crds
+from tenure.model.template import REFUSED
+
+CRDS = Path(__file__).resolve().parents[3] / "crds"
+VERSION = agent_process_crd()["spec"]["versions"][0]
+ROOT = VERSION["schema"]["openAPIV3Schema"]
+Node = dict[str, Any]
+
+
+def _nodes(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
+    yield path or "(root)", node
+    for name, field in node.get("properties", {}).items():
+        yield from _nodes(field, f"{path}.{name}")
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if key in node:
+            yield from _nodes(node[key], path + mark)
+
+
+NODES = dict(_nodes(ROOT))
+FIELDS = {path: node for path, node in NODES.items() if path.startswith((".spec", ".status"))}
+
+
+@pytest.mark.parametrize("path", NODES)
+def test_every_place_has_one_type_and_nothing_that_a_structural_schema_lacks(path: str) -> None:
+    node = NODES[path]
+    assert node["type"] in ("object", "array", "string", "integer", "boolean")
+    assert not {"$ref", "$defs", "anyOf", "allOf", "oneOf", "title", "const", "definitions"} & node.keys()
+    assert not {"exclusiveMinimum", "exclusiveMaximum"} & node.keys()
+    assert node.get("default", "") is not None
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_everything_that_can_grow_has_a_limit(path: str) -> None:
+    """Without limits the API server refuses the rules for what they might cost."""
+    node = FIELDS[path]
+    match node["type"]:
+        case "string":
+            assert "maxLength" in node or "enum" in node or node.get("format") == "date-time"
+        case "array":
+            assert "maxItems" in node
+        case "object" if "additionalProperties" in node:
+            assert "maxProperties" in node
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if not path.endswith("{}")])
+def test_every_field_explains_itself_in_plain_sentences(path: str) -> None:
+    description = FIELDS[path]["description"]
+    assert re.fullmatch(r"[A-Z].*\.", description)
+    assert "``" not in description
+    assert "\n" not in description
+
+
+def test_every_rule_says_what_is_allowed_in_words() -> None:
+    rules = [rule for node in NODES.values() for rule in node.get("x-kubernetes-validations", [])]
+    assert len(rules) > 20
+    for rule in rules:
+        assert re.search(r"\bmust\b", rule["message"]), rule
+        assert "self." not in rule["message"]
+        assert len(rule["message"]) < 200
+
+
+def test_only_the_template_keeps_what_is_not_declared() -> None:
+    kept = {path for path, node in NODES.items() if "x-kubernetes-preserve-unknown-fields" in node}
+    assert kept == {".spec.template.spec", ".spec.template.spec.containers[]"}
+
+
+def test_the_spec_has_the_fields_of_the_documentation() -> None:
+    assert set(ROOT["properties"]["spec"]["properties"]) == {
+        "desiredState",
+        "processKind",
+        "restartToken",
+        "onExternalStop",
+        "restartPolicy",
+        "backoff",
+        "drain",
+        "hung",
+        "stuckTaskSeconds",
+        "liveness",
+        "eviction",
+        "template",
+    }
+
+
+def test_the_status_has_the_fields_of_the_documentation_and_no_defaults() -> None:
+    assert set(ROOT["properties"]["status"]["properties"]) == {
+        "observedGeneration",
+        "phase",
+        "instance",
+        "currentTask",
+        "stop",
+        "backoff",
+        "restarts",
+        "stops",
+        "conditions",
+    }
+    assert not [path for path, node in FIELDS.items() if path.startswith(".status") and "default" in node]
+
+
+@pytest.mark.accept("K-9")
+def test_no_field_takes_an_endpoint_a_host_a_namespace_or_a_credential() -> None:
+    """What the template refuses is declared only so that it can be refused."""
+    telling = re.compile(
+        r"namespace|endpoint|host|address|^ip$|ip$|url|uri|port$|password|secret|credential|apikey|key$|cert|token",
+        re.I,
+    )
+    refused = {f".spec.template.spec.{name}" for name in REFUSED if "host" in name.lower()}
+    harmless = {
+        ".spec.restartToken": "any text of the author's, compared and never sent",
+        ".status.instance.restartToken": "the same",
+        ".spec.liveness.credentialsSecretRef": "names a Secret of the same namespace",
+        ".spec.liveness.credentialsSecretRef.key": "names a key of it",
+    }
+    found = {path for path in FIELDS if telling.search(path.rstrip("[]{}").rpartition(".")[2])}
+    assert found == refused | set(harmless)
+    assert set(FIELDS[".spec.liveness.credentialsSecretRef"]["properties"]) == {"name", "key"}
+
+
+@pytest.mark.accept("K-9")
+def test_everything_declared_to_be_refused_has_its_rule() -> None:
+    ruled = {
+        rule.get("fieldPath", "").removeprefix(".")
+        for rule in NODES[".spec.template.spec"]["x-kubernetes-validations"]
+    }
+    assert set(REFUSED) <= ruled
+    assert {
+        "hostNetwork",
+        "hostname",
+        "setHostnameAsFQDN",
+        "terminationGracePeriodSeconds",
+        "restartPolicy",
+    } <= set(REFUSED)
+
+
+def test_names_short_name_and_category_are_the_documented_ones() -> None:
+    names = agent_process_crd()["spec"]["names"]
+    assert (names["plural"], names["shortNames"], names["categories"]) == (
+        "agentprocesses",
+        ["ap"],
+        ["tenure"],
+    )
+    assert agent_process_crd()["metadata"]["name"] == "agentprocesses.tenure.dev"
+    assert VERSION["subresources"] == {"status": {}}
+
+
+def test_the_committed_files_are_what_the_models_generate() -> None:
+    committed = {file.name: file.read_text(encoding="utf-8") for file in CRDS.glob("*.yaml")}
+    assert committed == command.rendered(), "run make generate"
+
+
+def test_generating_twice_gives_the_same_bytes() -> None:
+    assert command.rendered() == command.rendered()
+
+
+def test_the_text_means_what_the_models_say() -> None:
+    assert {name: yaml.safe_load(text) for name, text in command.rendered().items()} == crds()
+
+
+def test_the_command_writes_a_directory_and_says_what_changed(tmp_path: Path) -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(command.crds)
+    target = tmp_path / "new" / "crds"
+    first = CliRunner().invoke(app, ["--output", str(target)])
+    again = CliRunner().invoke(app, ["--output", str(target)])
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert "agentprocess.yaml: written" in first.output
+    assert "agentprocess.yaml: unchanged" in again.output
+    assert {file.name: file.read_text(encoding="utf-8") for file in target.iterdir()} == command.rendered()
+
+
+def test_the_command_prints_when_no_directory_is_given() -> None:
+    import typer
+
+    app = typer.Typer()
+    app.command()(command.crds)
+    printed = CliRunner().invoke(app, [])
+    assert list(yaml.safe_load_all(printed.stdout)) == list(crds().values())
