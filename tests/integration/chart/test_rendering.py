@@ -1,0 +1,234 @@
+"""What the chart renders, read as objects; never compared with a stored copy."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from tests.integration.chart.helm import CHART, Helm, Object, only, pod_templates
+
+from tenure.cluster.calls import CALLS, LEASES
+from tenure.model.settings import load_databases, load_settings
+
+EVERYTHING: Object = {
+    "databases": {"other": {"existingSecret": "b", "key": "dsn", "namespaces": ["team-a", "team-b"]}},
+    "trialPostgresql": {"enabled": True, "shareWith": ["team-a"]},
+    "serviceMonitor": {"enabled": True},
+    "networkPolicy": {"egress": {"enabled": True}, "metricsFrom": [{"namespaceSelector": {}}]},
+    "admission": {"enabled": True},
+    "rbac": {"aggregateToDefaultRoles": True},
+}
+MODES = pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]], ids=["cluster-wide", "namespaced"])
+
+
+def rules(objects: list[Object]) -> list[Object]:
+    """The rules of every Role and ClusterRole."""
+    return [rule for item in objects if item["kind"] in {"Role", "ClusterRole"} for rule in item["rules"]]
+
+
+@MODES
+def test_no_role_has_a_wildcard_a_secret_or_a_way_to_more_rights(
+    offline_helm: Helm, namespaces: list[str]
+) -> None:
+    for rule in rules(offline_helm.render(EVERYTHING | {"watchNamespaces": namespaces})):
+        words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert "*" not in words
+        assert not {"secrets", "pods/exec", "serviceaccounts/token"} & set(words)
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+@MODES
+@pytest.mark.accept("K-10")
+def test_the_operator_may_do_what_its_code_calls_and_nothing_else(
+    offline_helm: Helm, namespaces: list[str]
+) -> None:
+    objects = offline_helm.render({"watchNamespaces": namespaces})
+    kind, roles = ("Role", len(namespaces)) if namespaces else ("ClusterRole", 1)
+    made = [
+        item for item in objects if item["kind"] == kind and item["metadata"]["name"] == "tenure-operator"
+    ]
+    assert len(made) == roles
+    for role in made:
+        assert _granted(role["rules"]) == _called(on_leases=False)
+    lease = only(objects, "Role", "tenure-lease")
+    assert _granted(lease["rules"]) == _called(on_leases=True)
+    assert all(rule.get("resourceNames") or rule["verbs"] == ["create"] for rule in lease["rules"])
+
+
+def _granted(rules: list[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def _called(*, on_leases: bool) -> set[tuple[str, str, str]]:
+    return {
+        (call.resource.group, call.resource.rbac_name, str(call.verb))
+        for call in CALLS
+        if (call.resource == LEASES) == on_leases
+    }
+
+
+@pytest.mark.accept("K-10")
+def test_namespaced_mode_makes_nothing_of_the_cluster_but_the_definition(offline_helm: Helm) -> None:
+    values: Object = {"watchNamespaces": ["team-a"], "trialPostgresql": {"enabled": True}}
+    cluster_scoped = {
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+    kinds = {item["kind"] for item in offline_helm.render(values)}
+    assert not cluster_scoped & kinds
+    assert "CustomResourceDefinition" in kinds
+    kinds = {item["kind"] for item in offline_helm.render(values | {"crds": {"install": False}})}
+    assert "CustomResourceDefinition" not in kinds
+
+
+def test_the_generated_parts_of_the_chart_are_up_to_date() -> None:
+    sys.path.insert(0, str(CHART.parents[1] / "tools"))
+    try:
+        import sync_chart
+    finally:
+        sys.path.pop(0)
+    for path, text in sync_chart.rendered().items():
+        assert path.read_text() == text, f"{path.name} is behind: make generate"
+
+
+def test_braces_in_a_definition_survive_the_template(offline_helm: Helm, tmp_path: Path) -> None:
+    sys.path.insert(0, str(CHART.parents[1] / "tools"))
+    try:
+        from sync_chart import crd_template
+    finally:
+        sys.path.pop(0)
+    text = "kind: CustomResourceDefinition\nmetadata:\n  name: x\nspec:\n  about: a {{ brace }}\n"
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "x.yaml").write_text(crd_template(text))
+    (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: x\nversion: 0.0.1\n")
+    (tmp_path / "values.yaml").write_text("crds: {install: true}\n")
+    rendered = offline_helm.render(chart=tmp_path)[0]
+    assert rendered["spec"] == {"about": "a {{ brace }}"}
+    assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+@MODES
+def test_the_operator_reads_the_settings_that_the_chart_gives_it(
+    offline_helm: Helm, namespaces: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {
+        "watchNamespaces": namespaces,
+        "operator": {"pollSeconds": 2.5, "leaseSeconds": 20, "logLevel": "DEBUG"},
+    }
+    pod = pod_templates(offline_helm.render(values))["Deployment/tenure-operator"]["spec"]
+    downward = {"metadata.name": "tenure-operator-abc", "metadata.namespace": "tenure-system"}
+    for variable in pod["containers"][0]["env"]:
+        value = variable.get("value")
+        if value is None:
+            value = downward[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        monkeypatch.setenv(variable["name"], value)
+    monkeypatch.setenv("TENURE_DATABASES_DIR", "/tmp")
+    settings = load_settings()
+    assert list(settings.namespaces) == namespaces
+    assert (settings.poll_seconds, settings.lease_seconds, settings.log_level) == (2.5, 20, "DEBUG")
+    assert (settings.lease_namespace, settings.lease_name) == ("tenure-system", "tenure-operator")
+    assert (settings.http_port, settings.pod_name) == (8080, "tenure-operator-abc")
+
+
+def test_the_operator_finds_each_database_as_the_kubelet_lays_it_out(
+    offline_helm: Helm, tmp_path: Path
+) -> None:
+    objects = offline_helm.render(EVERYTHING)
+    secrets = {"b": {"dsn": "postgresql://other"}, "tenure-trial-postgresql": _trial_secret(objects)}
+    _project(objects, "Deployment/tenure-operator", secrets, tmp_path)
+    databases = {database.name: database for database in load_databases(tmp_path)}
+    assert set(databases) == {"default", "other"}
+    assert databases["default"].store
+    assert databases["default"].allows("anybody")
+    assert not databases["other"].store
+    assert databases["other"].allows("team-b")
+    assert not databases["other"].allows("team-c")
+
+
+def test_the_migration_finds_the_store_before_any_other_object_exists(
+    offline_helm: Helm, tmp_path: Path
+) -> None:
+    values: Object = {
+        "databases": {"one": {"existingSecret": "a", "store": True}, "two": {"existingSecret": "b"}},
+        "migrate": {"existingSecret": "ddl", "key": "owner"},
+    }
+    objects = offline_helm.render(values)
+    _project(objects, "Job/tenure-migrate", {"ddl": {"owner": "postgresql://owner"}}, tmp_path)
+    (store,) = load_databases(tmp_path)
+    assert (store.name, store.store) == ("one", True)
+    assert only(objects, "Job")["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+
+
+def _project(objects: list[Object], pod: str, secrets: dict[str, dict[str, str]], folder: Path) -> None:
+    """Lay out a projected volume as a kubelet does: every item a file below the mount."""
+    volumes = {volume["name"]: volume for volume in pod_templates(objects)[pod]["spec"]["volumes"]}
+    for source in volumes["databases"]["projected"]["sources"]:
+        ((kind, part),) = source.items()
+        for item in part["items"]:
+            if kind == "secret":
+                text = secrets[part["name"]][item["key"]]
+            elif kind == "configMap":
+                text = only(objects, "ConfigMap", part["name"])["data"][item["key"]]
+            else:
+                text = "a-pod"
+            target = folder / item["path"]
+            target.parent.mkdir(exist_ok=True)
+            target.write_text(text)
+
+
+def _trial_secret(objects: list[Object]) -> dict[str, str]:
+    return next(
+        item["stringData"]
+        for item in objects
+        if item["kind"] == "Secret" and "password" in item["stringData"]
+    )
+
+
+def test_a_password_of_the_trial_database_is_made_once_per_release_and_used_everywhere(
+    offline_helm: Helm,
+) -> None:
+    first, second = (_trial_secret(offline_helm.render(EVERYTHING)) for _ in range(2))
+    assert first["password"] != second["password"]
+    assert re.fullmatch(r"[A-Za-z0-9]{32}", first["password"])
+    objects = offline_helm.render(EVERYTHING)
+    urls = [item["stringData"]["url"] for item in objects if item["kind"] == "Secret"]
+    assert len(urls) == 2
+    assert len(set(urls)) == 1
+    assert _trial_secret(objects)["password"] in urls[0]
+
+
+def test_no_secret_value_is_rendered_into_anything_but_a_secret(offline_helm: Helm) -> None:
+    objects = offline_helm.render(EVERYTHING)
+    password = _trial_secret(objects)["password"]
+    for item in objects:
+        if item["kind"] != "Secret":
+            assert password not in str(item), item["metadata"]["name"]
+
+
+def test_every_pod_of_the_chart_is_hardened(offline_helm: Helm) -> None:
+    for name, template in pod_templates(offline_helm.render(EVERYTHING)).items():
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"], name
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            assert container["securityContext"]["readOnlyRootFilesystem"], name
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+            assert container["resources"]["requests"], name
+        only_operator = name == "Deployment/tenure-operator"
+        assert spec["automountServiceAccountToken"] == only_operator, name
+
+
+@pytest.mark.accept("M-2")
+def test_urls_reach_the_operator_as_files_and_never_through_its_environment(offline_helm: Helm) -> None:
+    for template in pod_templates(offline_helm.render(EVERYTHING)).values():
+        for container in template["spec"]["containers"]:
+            for variable in container.get("env", []):
+                assert "secretKeyRef" not in variable.get("valueFrom", {})
