@@ -78,6 +78,7 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     )
     actions: list[Action] = [] if stop is None else stop_actions(resource, stop, pod, row)
     actions += _duplicates(own, pod)
+    actions += _records(observation, status)
     actions += _protection(resource, pod, row, memory, observation.clock, stopping=stop is not None)
     waits = (
         patience,
@@ -150,9 +151,9 @@ def _without_instance(
     actions: list[Action] = []
     if not only_record:
         actions += _clear_up(observation, own, start)
-        actions += _records(observation, status)
         if start.ordinal is not None:
             actions.append(CreatePod(ordinal=start.ordinal))
+        actions += _records(observation, status)
     observation = replace(observation, memory=remember(observation, None, row))
     return _verdict(observation, facts, actions, (start.retry_in,), creating=start.ordinal is not None)
 

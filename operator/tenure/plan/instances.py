@@ -41,7 +41,9 @@ def with_instance(resource: AgentProcess, own: tuple[PodView, ...], now: datetim
     newest = own[-1] if own else None
     if newest is None or newest.uid == known:
         return status
-    if ordinal(resource, newest) <= recorded and (known or newest.departed):
+    # A number given up for lost may still land: with no instance in its way, the pod is simply taken.
+    late = not newest.over and (not known or end_recorded(status))
+    if ordinal(resource, newest) <= recorded and not late:
         return status
     instance = InstanceStatus(
         id=newest.uid,

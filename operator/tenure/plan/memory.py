@@ -28,7 +28,7 @@ def remember(observation: Observation, pod: PodView | None, row: RowVerdict) -> 
 
 
 def hung_in(observation: Observation, memory: Memory, row: RowVerdict) -> float | None:
-    """Seconds until the running instance counts as hung if nothing is heard of it; 0 when it does; None: no question."""
+    """Seconds until the running instance counts as hung if nothing is heard of it; 0 when it does; None: no matter."""
     if row.row is None or row.alive or memory.expired_since is None:
         return None
     patience = observation.resource.spec.hung.after_intervals * row.row.liveness_interval_s

@@ -10,11 +10,14 @@ from typing import Any
 
 from tenure.model.ids import child_name
 from tenure.model.pods import AGENT_ROLE, OWNER_KIND, ROLE_LABEL
+from tenure.model.reasons import LivenessMode
 from tenure.model.resources import API_VERSION, AgentProcess
 
 HASH_ANNOTATION = "tenure.dev/template-hash"
 TOKEN_ANNOTATION = "tenure.dev/restart-token"  # noqa: S105 (not a credential: spec.restartToken)
 DATABASE_ANNOTATION = "tenure.dev/liveness-database"
+"""Absent in mode Pod. With the kind below, what is needed to ask through the row once the object is gone."""
+KIND_ANNOTATION = "tenure.dev/process-kind"
 NAME_LABEL = "tenure.dev/agent-process"
 EVICTION_ANNOTATIONS: Mapping[str, str] = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -48,7 +51,7 @@ def render_pod(resource: AgentProcess, ordinal: int, template_hash: str) -> dict
                 **(metadata.get("annotations") or {}),
                 HASH_ANNOTATION: template_hash,
                 TOKEN_ANNOTATION: resource.spec.restart_token,
-                DATABASE_ANNOTATION: resource.spec.liveness.database,
+                **_liveness_annotations(resource),
             },
             "ownerReferences": [
                 {
@@ -79,6 +82,15 @@ def protection_is_the_authors(template: Mapping[str, Any]) -> bool:
 
 def _labels(resource: AgentProcess) -> dict[str, str]:
     return {ROLE_LABEL: AGENT_ROLE, NAME_LABEL: resource.name, "app.kubernetes.io/managed-by": "tenure"}
+
+
+def _liveness_annotations(resource: AgentProcess) -> dict[str, str]:
+    if resource.spec.liveness.mode is LivenessMode.POD:
+        return {}
+    return {
+        DATABASE_ANNOTATION: resource.spec.liveness.database,
+        KIND_ANNOTATION: resource.process_kind,
+    }
 
 
 def _environment(resource: AgentProcess) -> list[dict[str, Any]]:
