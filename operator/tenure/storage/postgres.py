@@ -14,9 +14,8 @@ from tenure.storage.liveness import (
     MigrationReport,
 )
 from tenure.storage.pool import DEFAULT_LIMIT, BoundedPool, Connection
-from tenure.storage.rows import newest_first
+from tenure.storage.rows import fitting, newest_first, storable
 
-_INT4 = range(-(2**31), 2**31)
 # Somebody else is making the same thing this moment, without our lock: look again.
 _RACES = {"23505", "42P07", "42701", "42710", "40P01", "XX000"}
 
@@ -57,7 +56,7 @@ class PostgresLivenessStorage:
         application: str = "tenure-agent",
     ) -> None:
         self._pool = BoundedPool(name, url, limit=limit, size=2, application=application)
-        self._upsert: tuple[str, bool] | None = None
+        self._upsert: tuple[str, int] | None = None
 
     async def migrate(self) -> MigrationReport:
         """Make or complete the table, as far as this role may. Raises ``DatabaseUnavailable`` when a role
@@ -78,19 +77,18 @@ class PostgresLivenessStorage:
         started_at, heartbeat = _times(record, clock)
 
         async def work(connection: Connection) -> None:
-            sql, wide = await self._upsert_for(connection)
-            task = record.current_task_id
+            sql, bits = await self._upsert_for(connection)
             await connection.execute(
                 sql,
-                _storable(record.instance_id),
-                _storable(record.process_kind),
-                _storable(record.hostname),
+                storable(record.instance_id),
+                storable(record.process_kind),
+                storable(record.hostname),
                 record.pid,
                 record.liveness_interval_s,
                 started_at,
                 heartbeat,
-                task if task is None or wide or task in _INT4 else None,
-                None if record.current_task_type is None else _storable(record.current_task_type),
+                fitting(record.current_task_id, bits),
+                None if record.current_task_type is None else storable(record.current_task_type),
             )
 
         try:
@@ -99,8 +97,8 @@ class PostgresLivenessStorage:
             self._upsert = None  # perhaps the table is not what it was
             raise
 
-    async def _upsert_for(self, connection: Connection) -> tuple[str, bool]:
-        """The upsert that suits the table found, and whether its task id is wider than 32 bits."""
+    async def _upsert_for(self, connection: Connection) -> tuple[str, int]:
+        """The upsert that suits the table found, and the width of its task id in bits."""
         if self._upsert is None:
             shape = await _shape(connection)
             if shape is None:
@@ -108,7 +106,7 @@ class PostgresLivenessStorage:
             sql = statements.upsert(
                 shape.columns.get("started_at", ""), shape.columns.get("last_heartbeat_at", "")
             )
-            self._upsert = sql, shape.columns.get("current_task_id") != "integer"
+            self._upsert = sql, 32 if shape.columns.get("current_task_id") == "integer" else 64
         return self._upsert
 
     async def list_agent_liveness(self) -> list[AgentLivenessRecord]:
@@ -124,7 +122,7 @@ class PostgresLivenessStorage:
         """See ``LivenessStorage``. A row that nobody can read is None."""
 
         async def work(connection: Connection) -> str | None:
-            found: str | None = await connection.fetchval(statements.GET, _storable(instance_id))
+            found: str | None = await connection.fetchval(statements.GET, storable(instance_id))
             return found
 
         row = await self._pool.run(work)
@@ -135,7 +133,7 @@ class PostgresLivenessStorage:
         """See ``LivenessStorage``."""
 
         async def work(connection: Connection) -> bool:
-            return await connection.fetchval(statements.REQUEST_STOP, _storable(instance_id)) is not None
+            return await connection.fetchval(statements.REQUEST_STOP, storable(instance_id)) is not None
 
         return await self._pool.run(work)
 
@@ -153,11 +151,6 @@ def _times(record: AgentLivenessRecord, clock: HeartbeatClock) -> tuple[str | No
             return None, EPOCH.isoformat()
         case HeartbeatClock.RECORD:
             return record.started_at.isoformat(), record.last_heartbeat_at.isoformat()
-
-
-def _storable(text: str) -> str:
-    """PostgreSQL keeps neither NUL nor lone surrogates in a text."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 class _Race(StorageError):

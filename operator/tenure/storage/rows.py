@@ -97,3 +97,14 @@ def newest_first(rows: Iterable[dict[str, Any]]) -> list[AgentLivenessRecord]:
         log.warning("%d rows of %s cannot be read and are left out", unreadable, "cks_agent_liveness")
     records.sort(key=lambda record: record.started_at, reverse=True)
     return records
+
+
+def storable(text: str) -> str:
+    """The text without what no database keeps: NUL and lone surrogates. For what is only shown, never for a key of
+    somebody else's."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def fitting(number: int | None, bits: int) -> int | None:
+    """The number when a signed column of this width holds it, else None."""
+    return number if number is not None and -(2 ** (bits - 1)) <= number < 2 ** (bits - 1) else None

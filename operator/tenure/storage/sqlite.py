@@ -18,7 +18,7 @@ from tenure.storage.liveness import (
     HeartbeatClock,
     MigrationReport,
 )
-from tenure.storage.rows import newest_first
+from tenure.storage.rows import fitting, newest_first, storable
 
 T = TypeVar("T")
 
@@ -129,15 +129,15 @@ class SqliteLivenessStorage:
             await connection.execute(
                 UPSERT,
                 (
-                    record.instance_id,
-                    record.process_kind,
-                    record.hostname,
+                    storable(record.instance_id),
+                    storable(record.process_kind),
+                    storable(record.hostname),
                     record.pid,
                     record.liveness_interval_s,
                     started_at,
                     heartbeat,
-                    record.current_task_id,
-                    record.current_task_type,
+                    fitting(record.current_task_id, 64),
+                    None if record.current_task_type is None else storable(record.current_task_type),
                 ),
             )
 
@@ -155,7 +155,7 @@ class SqliteLivenessStorage:
         """See ``LivenessStorage``. A row that nobody can read is None."""
 
         async def work(connection: aiosqlite.Connection) -> list[dict[str, object]]:
-            return [dict(row) for row in await connection.execute_fetchall(GET, (instance_id,))]
+            return [dict(row) for row in await connection.execute_fetchall(GET, (storable(instance_id),))]
 
         found = newest_first(await self._run(work))
         return found[0] if found else None
@@ -164,7 +164,7 @@ class SqliteLivenessStorage:
         """See ``LivenessStorage``."""
 
         async def work(connection: aiosqlite.Connection) -> bool:
-            return (await connection.execute(REQUEST_STOP, (instance_id,))).rowcount > 0
+            return (await connection.execute(REQUEST_STOP, (storable(instance_id),))).rowcount > 0
 
         return await self._run(work)
 
