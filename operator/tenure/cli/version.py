@@ -1,0 +1,10 @@
+"""``tenure version``."""
+
+import typer
+
+from tenure import __version__
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(__version__)
