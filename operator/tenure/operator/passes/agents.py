@@ -8,6 +8,7 @@ from tenure.cluster.ports import AgentCluster
 from tenure.model.errors import UnreadableObject
 from tenure.model.reasons import EventReason, Phase
 from tenure.model.resources import API_VERSION, KIND
+from tenure.model.status import Status
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
 from tenure.operator.events import EventRecorder
@@ -61,6 +62,7 @@ class AgentPass:
         """One pass. Raises ``ApiError`` for what has to be tried again; the queue backs off."""
         kept = self._kept.setdefault(key, Recollection(unsettled=self._inherited(key)))
         wake_in: float | None = None
+        status = Status()
         for _ in range(LOOKS):
             try:
                 sight = await self._observer.look(key, kept.memory)
@@ -72,7 +74,7 @@ class AgentPass:
                 return await self._gone(key)
             if isinstance(sight, NotYet):
                 return READING_AWAITED
-            verdict = plan_agent_process(sight.observation)
+            verdict, status = plan_agent_process(sight.observation), sight.status
             kept.memory, wake_in = verdict.memory, verdict.plan.wake_in
             if not await self._carry_out(verdict.plan.actions, sight, kept):
                 self._settle(key, sight)
@@ -80,11 +82,11 @@ class AgentPass:
         else:
             log.warning("a pass did not come to rest", namespace=key.namespace, name=key.name)
             wake_in = 1.0
-        return self._with_ledger(wake_in, sight)
+        return self._with_ledger(wake_in, status)
 
-    def _with_ledger(self, wake_in: float | None, sight: Sight) -> float | None:
+    def _with_ledger(self, wake_in: float | None, status: Status) -> float | None:
         """A stop that is not in the ledger yet brings the key back, whatever else happens to it."""
-        if not self._ledger.configured or all(stop.recorded for stop in sight.status.stops):
+        if not self._ledger.configured or all(stop.recorded for stop in status.stops):
             return wake_in
         return RETRY if wake_in is None else min(wake_in, RETRY)
 
