@@ -3,14 +3,20 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
+@overload
 async def eventually(
-    probe: Callable[[], Awaitable[T] | T], *, within: float, every: float = 0.05, what: str = ""
-) -> T:
+    probe: Callable[[], Awaitable[T | None]], *, within: float, every: float = 0.05, what: str = ""
+) -> T: ...
+@overload
+async def eventually(
+    probe: Callable[[], T | None], *, within: float, every: float = 0.05, what: str = ""
+) -> T: ...
+async def eventually(probe: Callable[[], Any], *, within: float, every: float = 0.05, what: str = "") -> Any:
     """Call ``probe`` until it returns something truthy, and return that.
 
     ``within`` and ``every`` are seconds. An ``AssertionError`` or ``LookupError`` from the probe counts as "not yet".

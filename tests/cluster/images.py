@@ -1,0 +1,232 @@
+"""Container images without a registry and without docker: a debootstrap'd base, and buildah on top of it.
+
+Each image is an archive in the cache, named by the digest of its inputs; ``ctr images import`` takes it
+from there.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.cluster import build, cache, packages
+from tests.cluster.say import CannotStart, say, step
+
+HERE = Path(__file__).resolve().parent
+SUITE = "trixie"
+BASE = "localhost/tenure-base:trixie"
+PAUSE = "localhost/tenure-pause:1"
+_INCLUDED = ("python3", "python3-venv", "ca-certificates")
+_LEFT_OUT = (
+    "./var/cache/apt/*",
+    "./var/lib/apt/lists/*",
+    "./var/log/*",
+    "./usr/share/doc/*",
+    "./usr/share/man/*",
+    "./usr/share/locale/*",
+    "./dev/*",
+    "./proc/*",
+    "./sys/*",
+    "./tmp/*",
+)
+_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def base() -> Path:
+    """Debian with Python 3.13, as an archive named ``BASE``: what the Dockerfiles take as ``BASE_IMAGE``."""
+    key = cache.digest([SUITE, *_INCLUDED, *_LEFT_OUT, "1"])
+
+    def make(target: Path) -> None:
+        packages.ensure_for_images()
+        with (
+            step(f"making the base image from Debian {SUITE} (about 70 s, once)"),
+            tempfile.TemporaryDirectory() as scratch,
+        ):
+            system = Path(scratch) / "root"
+            command = [
+                "debootstrap",
+                "--variant=minbase",
+                f"--include={','.join(_INCLUDED)}",
+                SUITE,
+                str(system),
+            ]
+            _run(command, "debootstrap")
+            layer = Path(scratch) / "layer.tar"
+            exclusions = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+            _run(
+                [
+                    "tar",
+                    "--create",
+                    "--numeric-owner",
+                    f"--file={layer}",
+                    *exclusions,
+                    f"--directory={system}",
+                    ".",
+                ],
+                "tar",
+            )
+            _archive(
+                target, BASE, layer, {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["/bin/bash"]}
+            )
+
+    return cache.artefact("images", f"base-{key}.tar", make)
+
+
+def pause() -> Path:
+    """The pause image, one static program, as an archive named ``PAUSE``."""
+    program = build.pause()
+    key = cache.digest([program, PAUSE])
+
+    def make(target: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            layer = Path(scratch) / "layer.tar"
+            with tarfile.open(layer, "w") as tar:
+                entry = tarfile.TarInfo("pause")
+                entry.mode = 0o755
+                entry.size = program.stat().st_size
+                with program.open("rb") as content:
+                    tar.addfile(entry, content)
+            _archive(target, PAUSE, layer, {"Entrypoint": ["/pause"], "User": "65535:65535"})
+
+    return cache.artefact("images", f"pause-{key}.tar", make)
+
+
+def tenure(tag: str = "tenure:dev") -> Path:
+    """The project's image, by the project's Dockerfile."""
+    root = cache.REPOSITORY
+    inputs = [root / name for name in ("pyproject.toml", "README.md", "requirements", "operator/tenure")]
+    return build_image(root / "Dockerfile", root, tag, inputs=[path for path in inputs if path.exists()])
+
+
+def postgres(tag: str = "postgres:test") -> Path:
+    """A PostgreSQL image that takes the official image's environment variables."""
+    folder = HERE / "images" / "postgres"
+    return build_image(folder / "Dockerfile", folder, tag, inputs=[folder / "entrypoint.py"])
+
+
+def build_image(
+    dockerfile: Path,
+    context: Path,
+    tag: str,
+    *,
+    inputs: Sequence[Path],
+    arguments: Mapping[str, str] | None = None,
+    base_archive: Path | None = None,
+) -> Path:
+    """Build an image on the Debian base and return its archive, named ``tag`` for a node that has it
+    imported.
+
+    ``inputs`` are the files and folders of ``context`` that the build sees, and (with the Dockerfile,
+    the arguments and the base) what the cache goes by. ``base_archive`` is another image's archive to
+    build on. Raises ``CannotStart``.
+    """
+    below = base_archive or base()
+    given = dict(arguments or {})
+    settings = [f"{name}={value}" for name, value in sorted(given.items())]
+    key = cache.digest([dockerfile, *inputs, *settings, below.name, tag])
+    name = tag.rpartition("/")[2].replace(":", "-")
+
+    def make(target: Path) -> None:
+        packages.ensure_for_images()
+        with step(f"building image {tag}"), tempfile.TemporaryDirectory() as scratch:
+            staged = Path(scratch) / "context"
+            _stage(context, inputs, staged)
+            _buildah_build(dockerfile, staged, tag, below, given, target)
+
+    return cache.artefact("images", f"{name}-{key}.tar", make)
+
+
+def _stage(context: Path, inputs: Sequence[Path], staged: Path) -> None:
+    """Copy just the inputs: the context is small, and nothing that is not in the key can get into the
+    image."""
+    staged.mkdir()
+    for source in inputs:
+        target = staged / source.relative_to(context)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target)
+
+
+def _buildah_build(
+    dockerfile: Path, context: Path, tag: str, below: Path, arguments: Mapping[str, str], target: Path
+) -> None:
+    if os.geteuid() != 0:
+        raise CannotStart(
+            "building images without docker needs root: run as root, or use kind where docker works"
+        )
+    storage = cache.root() / "buildah"
+    with cache.lock(storage / ".lock"):
+        below_name = _buildah("pull", "--quiet", f"docker-archive:{below}").split()[-1]
+        options = [
+            f"--build-arg={name}={value}" for name, value in {"BASE_IMAGE": below_name, **arguments}.items()
+        ]
+        if _CA_BUNDLE.exists():
+            # The machine may be behind a registry with an authority of its own; the image never contains it.
+            options.append(f"--secret=id=ca-bundle,src={_CA_BUNDLE}")
+        _buildah(
+            "build",
+            "--isolation=chroot",
+            "--pull-never",
+            "--layers",
+            "--format=docker",
+            f"--tag={tag}",
+            f"--file={dockerfile}",
+            *options,
+            str(context),
+        )
+        _buildah("push", "--quiet", tag, f"docker-archive:{target}:docker.io/library/{tag}")
+
+
+def _buildah(*arguments: str) -> str:
+    storage = cache.root() / "buildah"
+    command = [
+        "buildah",
+        f"--root={storage / 'root'}",
+        f"--runroot={storage / 'run'}",
+        "--storage-driver=vfs",
+        *arguments,
+    ]
+    return _run(command, "buildah")
+
+
+def _run(command: Sequence[str], name: str) -> str:
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        say((done.stdout + done.stderr)[-4000:])
+        raise CannotStart(f"{name} failed: see its words above")
+    return done.stdout
+
+
+def _archive(target: Path, tag: str, layer: Path, config: Mapping[str, object]) -> None:
+    """Write an archive as ``docker save`` does, from one layer."""
+    sha = hashlib.sha256()
+    with layer.open("rb") as content:
+        while chunk := content.read(1 << 20):
+            sha.update(chunk)
+    image = {
+        "architecture": _architecture(),
+        "os": "linux",
+        "config": dict(config),
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha.hexdigest()}"]},
+    }
+    described = json.dumps(image).encode()
+    config_name = f"{hashlib.sha256(described).hexdigest()}.json"
+    manifest = [{"Config": config_name, "RepoTags": [tag], "Layers": ["layer.tar"]}]
+    with tarfile.open(target, "w") as tar:
+        for name, data in ((config_name, described), ("manifest.json", json.dumps(manifest).encode())):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+        tar.add(layer, "layer.tar")
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)

@@ -1,0 +1,162 @@
+"""The harness itself: what the other integration tests stand on."""
+
+import sys
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+from tests.cluster.control_plane import ControlPlane
+from tests.support.api import AdminClient, ApiError, Object, path
+from tests.support.cluster import api, control_plane, kubectl, namespace
+from tests.support.kubelet import Kubelet
+from tests.support.wait import eventually
+
+__all__ = ["api", "control_plane", "namespace"]
+
+_DRAINING = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("draining", flush=True), time.sleep(0.3), sys.exit(0)))
+print("working", os.environ["WHO"], os.environ["HOSTNAME"], os.environ["ID"], flush=True)
+while True:
+    time.sleep(0.05)
+"""
+_DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("working", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest_asyncio.fixture
+async def kubelet(api: AdminClient) -> AsyncIterator[Kubelet]:
+    async with Kubelet(api) as running:
+        yield running
+
+
+def pod(name: str, program: str) -> Object:
+    """A pod of one Python program."""
+    environment = [
+        {"name": "WHO", "value": "$(HOME_OF)-agent"},
+        {"name": "ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+    ]
+    container = {
+        "name": "agent",
+        "image": "none",
+        "command": [sys.executable, "-c", program],
+        "env": [{"name": "HOME_OF", "value": "test"}, *environment],
+    }
+    return {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+
+
+async def working(api: AdminClient, kubelet: Kubelet, namespace: str, name: str) -> Object:
+    """The pod, once its program says that it works."""
+    await eventually(lambda: "working" in kubelet.log(namespace, name), within=20, what=f"{name} works")
+    return await api.get(path("pods", namespace, name))
+
+
+async def test_the_control_plane_serves_kubectl_and_refuses_a_stranger(
+    control_plane: ControlPlane, api: AdminClient, namespace: str
+) -> None:
+    names = [item["metadata"]["name"] for item in await api.list(path("namespaces"))]
+    assert {"default", namespace} <= set(names)
+    assert f"namespace/{namespace}" in kubectl(control_plane, "get", "namespaces", "--output=name")
+    stranger = AdminClient(control_plane.server, control_plane.authority, "wrong")
+    async with stranger:
+        try:
+            await stranger.get(path("namespaces"))
+        except ApiError as error:
+            assert error.status == 401
+        else:
+            raise AssertionError("a wrong token was taken")
+
+
+async def test_a_deleted_pod_gets_sigterm_ends_by_itself_and_is_gone(
+    api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    created = await api.create(path("pods", namespace), pod("one", _DRAINING))
+    await working(api, kubelet, namespace, "one")
+    assert f"working test-agent one {created['metadata']['uid']}" in kubelet.log(namespace, "one")
+    running = await eventually(lambda: _in_phase(api, namespace, "one", "Running"), within=10)
+    assert running["status"]["containerStatuses"][0]["state"]["running"]
+    await api.delete(path("pods", namespace, "one"), grace=30)
+    ends = [
+        item["status"]
+        async for kind, item in _until_deleted(api, namespace, running["metadata"]["resourceVersion"])
+        if kind in ("MODIFIED", "DELETED") and item["status"]["phase"] == "Succeeded"
+    ]
+    assert ends[0]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert "draining" in kubelet.log(namespace, "one")
+    assert await api.find(path("pods", namespace, "one")) is None
+
+
+async def test_a_deaf_pod_is_killed_when_its_grace_ends(
+    api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    await api.create(path("pods", namespace), pod("deaf", _DEAF))
+    running = await working(api, kubelet, namespace, "deaf")
+    await api.delete(path("pods", namespace, "deaf"), grace=1)
+    codes = [
+        item["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+        async for _, item in _until_deleted(api, namespace, running["metadata"]["resourceVersion"])
+        if item["status"]["phase"] == "Failed"
+    ]
+    assert codes[0] == 137
+
+
+async def test_a_program_killed_in_place_leaves_a_failed_pod(
+    api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    await api.create(path("pods", namespace), pod("killed", _DRAINING))
+    await working(api, kubelet, namespace, "killed")
+    kubelet.kill(namespace, "killed")
+    failed = await eventually(lambda: _in_phase(api, namespace, "killed", "Failed"), within=10)
+    assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+
+
+async def test_a_silent_node_reports_what_happened_when_it_comes_back(
+    api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    await api.create(path("pods", namespace), pod("cut-off", _DRAINING))
+    await working(api, kubelet, namespace, "cut-off")
+    await eventually(lambda: _in_phase(api, namespace, "cut-off", "Running"), within=10)
+    kubelet.go_silent()
+    kubelet.kill(namespace, "cut-off")
+    await eventually(lambda: kubelet.container(namespace, "cut-off").ended, within=10)
+    assert (await api.get(path("pods", namespace, "cut-off")))["status"]["phase"] == "Running"
+    kubelet.come_back()
+    await eventually(lambda: _in_phase(api, namespace, "cut-off", "Failed"), within=10)
+
+
+async def test_pods_survive_an_api_server_that_goes_away_and_returns(
+    control_plane: ControlPlane, api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    await api.create(path("pods", namespace), pod("steady", _DRAINING))
+    await working(api, kubelet, namespace, "steady")
+    control_plane.stop_api_server()
+    control_plane.start_api_server()
+    control_plane.wait_until_served()
+    await eventually(lambda: _in_phase(api, namespace, "steady", "Running"), within=20)
+    kubelet.kill(namespace, "steady")
+    await eventually(lambda: _in_phase(api, namespace, "steady", "Failed"), within=20)
+
+
+async def test_a_cordoned_node_takes_no_new_pod(api: AdminClient, kubelet: Kubelet, namespace: str) -> None:
+    node = path("nodes", None, kubelet.node)
+    await api.patch(node, {"spec": {"unschedulable": True}})
+    await api.create(path("pods", namespace), pod("waits", _DRAINING))
+    await eventually(lambda: kubelet.waiting() == [f"{namespace}/waits"], within=10)
+    assert "nodeName" not in (await api.get(path("pods", namespace, "waits")))["spec"]
+    await api.patch(node, {"spec": {"unschedulable": None}})
+    await working(api, kubelet, namespace, "waits")
+
+
+async def _in_phase(api: AdminClient, namespace: str, name: str, phase: str) -> Object | None:
+    found = await api.get(path("pods", namespace, name))
+    return found if found["status"].get("phase") == phase else None
+
+
+async def _until_deleted(api: AdminClient, namespace: str, version: str) -> AsyncIterator[tuple[str, Object]]:
+    async for kind, item in api.watch(path("pods", namespace), resourceVersion=version, timeoutSeconds="20"):
+        yield kind, item
+        if kind == "DELETED":
+            return
