@@ -3,6 +3,8 @@
 `python tools/acceptance.py` collects only (seconds). Exit code 1 when a test names a line that does not exist.
 """
 
+import contextlib
+import io
 import sys
 import tomllib
 from collections import defaultdict
@@ -30,9 +32,12 @@ class Collector:
 def main() -> int:
     groups = tomllib.loads(LIST.read_text())
     collector = Collector()
-    code = pytest.main(["--collect-only", "-qq", "--no-header", "-p", "no:terminal", str(ROOT / "tests")], [collector])
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", str(ROOT / "tests")], [collector])
     if code not in (0, 5):
-        print(f"acceptance: the tests could not be collected (pytest says {code}); run `pytest --collect-only`")
+        print(said.getvalue())
+        print(f"acceptance: the tests could not be collected (pytest says {code})")
         return 2
     known = {line for lines in groups.values() for line in lines}
     unknown = sorted(set(collector.tests) - known)
