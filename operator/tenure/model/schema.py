@@ -128,8 +128,8 @@ def _fold(node: Mapping[str, Any], definitions: Mapping[str, Json]) -> Json:
             case "additionalProperties":
                 folded[key] = _fold(value, definitions)
             case "default" if isinstance(value, dict):
-                # The fields' own defaults fill it: written once, they cannot contradict each other.
-                folded[key] = {}
+                # In full: the API server tries the rules on a default before it fills in the fields' own ones.
+                folded[key] = {name: item for name, item in value.items() if item is not None}
             case "const":
                 folded["enum"] = [value]
             case "description":

@@ -63,6 +63,9 @@ class PodTemplateMetadata(WireModel):
     ) = None
     """Annotations for the agent's pods."""
 
+    creation_timestamp: Annotated[str, Field(max_length=64)] | None = None
+    """Passed over. It is here because kubectl create writes it into templates, as null."""
+
 
 class Container(WireModel):
     """A container as in any pod; the API server checks it when the pod is made."""

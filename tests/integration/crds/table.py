@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.manifests import Manifest, changed, manifest
+from tests.support.agent_manifests import Manifest, changed, manifest
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ REFUSED = (
     Refused("a kind with a NEL", "spec.processKind", "a\x85", _KIND),
     Refused("a kind with a NUL", "spec.processKind", "\0", _KIND),
     Refused("a token of 254 characters", "spec.restartToken", "t" * 254, "may not be more than 253"),
-    Refused("an unknown reaction to a table stop", "spec.onExternalStop", "Resume", '"Restart", "Stay"'),
-    Refused("an unknown restart policy", "spec.restartPolicy", "Sometimes", '"Always", "Never", "OnFailure"'),
+    Refused("an unknown reaction to a table stop", "spec.onExternalStop", "Resume", '"Stay", "Restart"'),
+    Refused("an unknown restart policy", "spec.restartPolicy", "Sometimes", '"Always", "OnFailure", "Never"'),
     Refused("no initial back-off", "spec.backoff.initialSeconds", 0, "must be from 1 to 3600 seconds"),
     Refused(
         "a long initial back-off",
@@ -96,7 +96,7 @@ REFUSED = (
         31536001,
         "must be from 1 to 31536000 seconds",
     ),
-    Refused("an unknown liveness mode", "spec.liveness.mode", "Redis", '"Pod", "Table"'),
+    Refused("an unknown liveness mode", "spec.liveness.mode", "Redis", '"Table", "Pod"'),
     Refused("a database in capitals", "spec.liveness.database", "Main", _DATABASE),
     Refused("a database without a name", "spec.liveness.database", "", _DATABASE),
     Refused("a URL for a database", "spec.liveness.database", "postgresql://u:p@h/d", _DATABASE),
@@ -113,7 +113,7 @@ REFUSED = (
     Refused("a Secret without its key", _REF, {"name": "database"}, f"{_REF}.key: Required value"),
     Refused("an empty key", _REF, {"name": "database", "key": ""}, _KEY),
     Refused("a path for a key", _REF, {"name": "database", "key": "a/b"}, _KEY),
-    Refused("an unknown eviction policy", "spec.eviction", "Forbid", '"Allow", "ProtectWhileBusy"'),
+    Refused("an unknown eviction policy", "spec.eviction", "Forbid", '"ProtectWhileBusy", "Allow"'),
     Refused(
         "no template", "spec", {"desiredState": "Running"}, "must be given: the pod template of the agent"
     ),

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.integration.crds.table import ACCEPTED, MISSPELT, REFUSED, Accepted, Refused
+from tests.support.agent_manifests import Manifest, changed, manifest
 from tests.support.api import AdminClient, ApiError, path
-from tests.support.manifests import Manifest, changed, manifest
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PLACE = path("agentprocesses", "default")

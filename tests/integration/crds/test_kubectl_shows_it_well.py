@@ -4,9 +4,9 @@ import json
 
 import pytest
 from tests.cluster.control_plane import ControlPlane
+from tests.support.agent_manifests import manifest
 from tests.support.api import AdminClient, path
 from tests.support.cluster import CRDS, apply, kubectl
-from tests.support.manifests import manifest
 
 from tenure.model.reasons import ConditionStatus, Phase, StopOrigin
 
@@ -68,7 +68,7 @@ async def test_agents_are_found_by_category_and_by_phase(
         ("ap", "One long-running agent in a pod of its own"),
         ("ap.spec.drain", "may finish the task that it holds"),
         ("ap.spec.drain.gracePeriodSeconds", "After that it is killed"),
-        ("ap.spec.template.spec", "A pod spec as in any Deployment"),
+        ("ap.spec.template.spec", "carried to the pod as it is written here"),
         ("ap.status.stops", "The last ten stops"),
     ],
 )

@@ -4,8 +4,8 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
+from tests.support.agent_manifests import manifest
 from tests.support.api import AdminClient, ApiError, path
-from tests.support.manifests import manifest
 
 from tenure.model.reasons import ConditionReason, ConditionStatus, ConditionType, Phase, StopOrigin
 from tenure.model.resources import parse_agent_process

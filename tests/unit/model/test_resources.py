@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.integration.crds.table import ACCEPTED, REFUSED, Accepted, Refused
-from tests.support.manifests import Manifest, changed, manifest, stored
+from tests.support.agent_manifests import Manifest, changed, manifest, stored
 
 from tenure.model.errors import InvalidResource, UnreadableObject
 from tenure.model.reasons import DesiredState, Phase, StopOrigin
