@@ -1,0 +1,71 @@
+"""Run the tests: `python -m tests.run unit|integration|e2e|all [pytest arguments]`.
+
+The end-to-end suite runs inside the test cluster's network. Where no cluster can be had it is skipped with one
+sentence and a count; under CI=true that is a failure, since a green run must mean that everything was tried.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SUITES = {
+    "unit": ["tests/unit", "tests/properties"],
+    "integration": ["tests/integration"],
+    "e2e": ["tests/e2e"],
+}
+
+
+def pytest_command(suite: str, arguments: list[str]) -> list[str]:
+    """The command line for one suite; ``arguments`` are pytest's own."""
+    return [sys.executable, "-m", "pytest", *SUITES[suite], *arguments]
+
+
+def run(suite: str, arguments: list[str]) -> int:
+    """The exit code of one suite."""
+    print(f"\n=== {suite} tests", flush=True)
+    if suite != "e2e":
+        return subprocess.run(pytest_command(suite, arguments), cwd=ROOT, check=False).returncode
+    return run_e2e(arguments)
+
+
+def run_e2e(arguments: list[str]) -> int:
+    """Start or reuse a cluster, run the suite inside its network, and end what was started."""
+    from tests.cluster.choice import choose  # late: the unit tests need nothing of it
+
+    cluster = choose()
+    if cluster.missing:
+        count = collected("e2e")
+        print(f"{count} end-to-end tests skipped: {cluster.missing}", flush=True)
+        return 1 if os.environ.get("CI") == "true" else 0
+    with cluster.running() as running:
+        return running.run(pytest_command("e2e", arguments), cwd=ROOT)
+
+
+def collected(suite: str) -> int:
+    """How many tests a suite has."""
+    answer = subprocess.run(
+        [*pytest_command(suite, ["--collect-only", "-q"])], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    return sum("::" in line for line in answer.stdout.splitlines())
+
+
+def main(arguments: list[str]) -> int:
+    """Every suite runs, whatever became of the one before; the worst exit code is the answer."""
+    names = list(SUITES) if arguments[:1] == ["all"] else arguments[:1]
+    if not names or names[0] not in SUITES:
+        print(f"usage: python -m tests.run {'|'.join(SUITES)}|all [pytest arguments]")
+        return 2
+    codes, began = {}, time.monotonic()
+    for name in names:
+        codes[name] = run(name, arguments[1:])
+    if len(names) > 1:
+        verdicts = ", ".join(f"{name} {'ok' if code == 0 else f'FAILED ({code})'}" for name, code in codes.items())
+        print(f"\n=== {verdicts}; {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
+    return max(codes.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
