@@ -5,6 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from hypothesis import settings
+
+# A loaded machine is no reason to fail: what is slow is found by the bench.
+settings.register_profile("tenure", deadline=None)
+settings.load_profile("tenure")
 
 
 @pytest_asyncio.fixture(autouse=True)
