@@ -1,0 +1,65 @@
+"""The operator's named databases as passes see them: who may use which, what was read last, and live calls."""
+
+from dataclasses import dataclass
+
+from tenure.operator.cache import ObjectKey
+from tenure.operator.tables import TableWatch
+from tenure.plan.observation import Rows, Unreadable
+from tenure.storage.database import Database
+from tenure.storage.snapshot import LivenessSnapshot, RowLookup
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One database: the readings of its watch, and live calls for what cannot wait for the next reading."""
+
+    database: Database
+    watch: TableWatch
+
+    def track(self, key: ObjectKey, lookup: RowLookup) -> None:
+        """Include this agent in the readings from now on."""
+        self.watch.track(key, lookup)
+
+    def untrack(self, key: ObjectKey) -> None:
+        """No longer."""
+        self.watch.untrack(key)
+
+    def reading(self, key: ObjectKey) -> Rows | Unreadable | None:
+        """The latest; None when there has been none since ``track``."""
+        return self.watch.reading(key)
+
+    async def lookup(self, lookup: RowLookup) -> LivenessSnapshot:
+        """One live read. Raises ``DatabaseUnavailable``."""
+        return await self.database.lookup(lookup)
+
+    async def request_agent_stop(self, instance_id: str) -> bool:
+        """Mark the row. Raises ``DatabaseUnavailable``."""
+        return await self.database.request_agent_stop(instance_id)
+
+
+class NamedTables:
+    """All of them, by name."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Table] = {}
+
+    def add(self, table: Table) -> None:
+        """One more, under its database's name."""
+        self._tables[table.database.name] = table
+
+    def all(self) -> tuple[Table, ...]:
+        """Each of them."""
+        return tuple(self._tables.values())
+
+    def allowed(self, namespace: str) -> tuple[str, ...]:
+        """The names that agents of this namespace may use, in order."""
+        return tuple(sorted(n for n, t in self._tables.items() if t.database.allows(namespace)))
+
+    def of(self, database: str) -> Table:
+        """One by name. Raises ``KeyError``."""
+        return self._tables[database]
+
+    def forget(self, key: ObjectKey) -> None:
+        """Track this agent nowhere any more."""
+        for table in self._tables.values():
+            table.watch.untrack(key)

@@ -1,0 +1,136 @@
+"""What an operator does while it holds the Lease: watch, sweep, read the tables, run passes. Ends when cancelled.
+
+Everything starts empty with each win of the Lease: what counts is in the cluster and in the databases.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+import structlog
+
+from tenure.cluster.errors import ApiError, Conflict
+from tenure.model.settings import DatabaseConfig
+from tenure.operator.cache import ObjectCache, ObjectKey
+from tenure.operator.context import OperatorContext
+from tenure.operator.databases import NamedTables, Table
+from tenure.operator.passes.agents import AgentPass
+from tenure.operator.passes.ledger import StopWriter
+from tenure.operator.queue import WorkQueue
+from tenure.operator.sweep import Sweep
+from tenure.operator.tables import TableWatch
+from tenure.operator.watching import Watching
+from tenure.storage.database import Database
+from tenure.storage.errors import DatabaseUnavailable
+from tenure.telemetry.metrics import Metrics, PassError
+
+GAUGE_SECONDS = 5.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+async def run_scope(context: OperatorContext) -> None:
+    """Work until cancelled. An error of any part ends it; ``operator.main`` begins it again."""
+    async with AsyncExitStack() as stack:
+        cache = ObjectCache(clock=context.clock.monotonic)
+        inherited: set[ObjectKey] = set()
+        databases = [_database(config) for config in context.databases]
+        for database in databases:
+            stack.push_async_callback(database.aclose)
+        named = NamedTables()
+        agent_pass = AgentPass(
+            cluster=context.cluster,
+            cache=cache,
+            tables=named,
+            ledger=StopWriter(next((d for d in databases if d.store), None), clock=context.clock.monotonic),
+            events=context.events,
+            metrics=context.metrics,
+            clock=context.clock,
+            inherited=inherited.__contains__,
+        )
+        queue = WorkQueue(_measured(agent_pass, context.metrics), on_error=_reporter(context.metrics))
+        cache.on_change = queue.wake
+        for database in databases:
+            named.add(Table(database, _watch(database, queue, context)))
+        watching = Watching(
+            cache,
+            context.client.connection_facts,
+            namespaces=context.settings.namespaces,
+            watches=context.watches,
+            on_relist=lambda: sweep.soon(),
+            clock=context.clock.monotonic,
+        )
+        sweep = Sweep(
+            cache,
+            context.client,
+            context.cluster,
+            namespaces=context.settings.namespaces,
+            opened=watching.opened,
+            clock=context.clock.monotonic,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watching.run(), name="watching")
+            group.create_task(sweep.run(), name="sweep")
+            for table in named.all():
+                group.create_task(table.watch.run(), name=f"table {table.database.name}")
+            group.create_task(_gauge(agent_pass, context.metrics), name="gauge")
+            # Only when the cache holds everything may its silence about an object mean anything.
+            await sweep.synced.wait()
+            inherited.update(cache.keys())
+            group.create_task(queue.run(), name="passes")
+
+
+def _database(config: DatabaseConfig) -> Database:
+    return Database(config.name, config.url, namespaces=config.namespaces, store=config.store)
+
+
+def _watch(database: Database, queue: WorkQueue[ObjectKey], context: OperatorContext) -> TableWatch:
+    return TableWatch(
+        database,
+        wake=queue.wake,
+        poll_seconds=context.settings.poll_seconds,
+        metrics=context.metrics,
+        clock=context.clock.monotonic,
+    )
+
+
+def _measured(
+    agent_pass: AgentPass, metrics: Metrics
+) -> Callable[[ObjectKey], Coroutine[Any, Any, float | None]]:
+    async def measured(key: ObjectKey) -> float | None:
+        with metrics.reconcile():
+            return await agent_pass(key)
+
+    return measured
+
+
+def _reporter(metrics: Metrics) -> Callable[[ObjectKey, Exception, float], None]:
+    def report(key: ObjectKey, error: Exception, delay: float) -> None:
+        kind = _kind_of(error)
+        metrics.reconcile_failed(kind)
+        facts = {"namespace": key.namespace, "name": key.name, "again_in": round(delay, 1)}
+        if kind is PassError.UNEXPECTED:
+            log.error("a pass failed for a reason nobody foresaw", exc_info=error, **facts)
+        else:
+            log.warning("a pass failed and is tried again", error=str(error), **facts)
+
+    return report
+
+
+def _kind_of(error: Exception) -> PassError:
+    match error:
+        case Conflict():
+            return PassError.CONFLICT
+        case ApiError():
+            return PassError.API
+        case DatabaseUnavailable():
+            return PassError.DATABASE
+        case _:
+            return PassError.UNEXPECTED
+
+
+async def _gauge(agent_pass: AgentPass, metrics: Metrics) -> None:
+    while True:
+        metrics.agent_processes(agent_pass.phases())
+        await asyncio.sleep(GAUGE_SECONDS)
