@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -115,7 +116,10 @@ def event_body(
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{regarding['name'][:200]}.", "namespace": regarding["namespace"]},
+        "metadata": {
+            "name": f"{regarding['name'][:200].rstrip('-.')}.{uuid.uuid4().hex[:16]}",
+            "namespace": regarding["namespace"],
+        },
         "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": instance,
