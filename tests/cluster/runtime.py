@@ -126,7 +126,7 @@ def _hierarchies() -> list[Path]:
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
     found = [path for path in _CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
-    return [path for path in found if (path / "cgroup.procs").exists() and path.name != "unified"]
+    return [path for path in found if (path / "cgroup.procs").exists()]
 
 
 def _members(group: Path) -> list[int]:
