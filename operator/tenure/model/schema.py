@@ -136,6 +136,9 @@ def _fold(node: Mapping[str, Any], definitions: Mapping[str, Json]) -> Json:
                 folded[key] = _one_line(value)
             case _:
                 folded[key] = value
+    if "minimum" in folded and "maximum" in folded:
+        # kubectl explain shows no limits of its own accord.
+        folded["description"] += f" From {folded['minimum']} to {folded['maximum']}."
     return dict(sorted(folded.items(), key=_place))
 
 

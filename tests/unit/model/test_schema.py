@@ -62,6 +62,13 @@ def test_every_field_explains_itself_in_plain_sentences(path: str) -> None:
     assert "\n" not in description
 
 
+def test_every_range_is_in_the_words_of_its_field() -> None:
+    ranges = [node for node in FIELDS.values() if "minimum" in node and "maximum" in node]
+    assert len(ranges) == 6
+    for node in ranges:
+        assert node["description"].endswith(f" From {node['minimum']} to {node['maximum']}.")
+
+
 def test_every_rule_says_what_is_allowed_in_words() -> None:
     rules = [rule for node in NODES.values() for rule in node.get("x-kubernetes-validations", [])]
     assert len(rules) > 20
