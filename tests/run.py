@@ -32,16 +32,23 @@ def run(suite: str, arguments: list[str]) -> int:
 
 
 def run_e2e(arguments: list[str]) -> int:
-    """Start or reuse a cluster, run the suite inside its network, and end what was started."""
-    from tests.cluster.choice import choose  # late: the unit tests need nothing of it
+    """Start a cluster, or use the one that runs; run the suite inside its network; end what was started."""
+    from tests.cluster.choose import cluster  # late: the unit tests need nothing of it
+    from tests.cluster.say import CannotStart
 
-    cluster = choose()
-    if cluster.missing:
-        count = collected("e2e")
-        print(f"{count} end-to-end tests skipped: {cluster.missing}", flush=True)
+    target = cluster()
+    ran_before = target.ready()
+    try:
+        target.up()
+    except CannotStart as missing:
+        print(f"{collected('e2e')} end-to-end tests skipped: {missing}", flush=True)
         return 1 if os.environ.get("CI") == "true" else 0
-    with cluster.running() as running:
-        return running.run(pytest_command("e2e", arguments), cwd=ROOT)
+    try:
+        command = target.command(pytest_command("e2e", arguments))
+        return subprocess.run(command, cwd=ROOT, env=target.environment(), check=False).returncode
+    finally:
+        if not ran_before:
+            target.down()
 
 
 def collected(suite: str) -> int:
