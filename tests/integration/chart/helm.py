@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Helm:
 
     def __init__(self, folder: Path, plane: ControlPlane | None = None) -> None:
         self._program = os.environ.get("TENURE_TEST_HELM") or str(build.helm())
+        self._plane = plane
         # Nothing of the user's own helm or cluster: not its plugins, not its kubeconfig.
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
         self._environment = kept | {
@@ -61,12 +63,29 @@ class Helm:
         namespace: str = NAMESPACE,
         chart: Path = CHART,
     ) -> str:
-        """``helm upgrade --install``, hooks left out: there is no node here to run them."""
-        return self(
+        """``helm upgrade --install``, hooks left out: there is no node here to run them.
+
+        Returns helm's notes, when agents are served: after a new definition that takes the server a moment.
+        """
+        notes = self(
             *("upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"),
             *("--no-hooks", "--values", "-", *options),
             stdin=yaml.safe_dump(values or {}),
         )
+        self._until_served()
+        return notes
+
+    def _until_served(self, within: float = 20.0) -> None:
+        assert self._plane is not None
+        until = time.monotonic() + within
+        while True:
+            try:
+                self._plane.kubectl("get", "agentprocesses.tenure.dev", "--all-namespaces")
+            except subprocess.CalledProcessError as error:
+                assert time.monotonic() < until, error.stderr
+                time.sleep(0.2)
+            else:
+                return
 
     def uninstall(self, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
         """``helm uninstall``."""
