@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 
 import pytest
 import pytest_asyncio
@@ -30,11 +30,11 @@ async def _no_task_outlives_its_test(request: pytest.FixtureRequest) -> AsyncIte
     assert not leaked, f"tasks still running at the end of the test: {names}"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Under CI=true nothing may be skipped: a green run there means that everything was tried."""
-    skipped = call.excinfo is not None and call.excinfo.errisinstance(pytest.skip.Exception)
-    if call.excinfo is not None and skipped and os.environ.get("CI") == "true":
-        call.excinfo = pytest.ExceptionInfo.from_exception(
-            AssertionError(f"skipped, which CI=true does not allow: {call.excinfo.value}")
-        )
+    report = yield
+    if report.skipped and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, which CI=true does not allow: {report.longrepr}"
+    return report
