@@ -18,6 +18,8 @@ class CreatePod:
     """Create the pod with this ordinal from the template as it is now."""
 
     ordinal: int
+    status: Status | None = None
+    """What status has to say should it be written before the pod exists, as when a number is given up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,5 +268,6 @@ def _verdict(
     # A pod about to be created says it all in the status written right after; a write before it would tell nothing.
     quiet = creating and phase is Phase.PENDING and facts.status == resource.status
     write: list[Action] = [] if status == resource.status or quiet else [WriteStatus(status)]
+    told = [replace(a, status=status) if isinstance(a, CreatePod) else a for a in actions]
     due = [wait for wait in waits if wait is not None and wait > 0]
-    return Verdict(Plan(actions=(*write, *actions), wake_in=min(due, default=None)), observation.memory)
+    return Verdict(Plan(actions=(*write, *told), wake_in=min(due, default=None)), observation.memory)

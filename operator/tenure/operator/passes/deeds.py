@@ -54,7 +54,7 @@ class Actor:
             case WriteStatus():
                 return await self._write(action.status, sight)
             case CreatePod():
-                return await self._create(action.ordinal, sight, kept)
+                return await self._create(action, sight, kept)
             case DeletePod():
                 return await self._delete(action, sight)
             case MarkRow():
@@ -93,11 +93,11 @@ class Actor:
             self.cache.put_agent_process(found, wake=False)
         return Done.STALE
 
-    async def _create(self, ordinal: int, sight: Sight, kept: Recollection) -> Done:
-        resource = sight.observation.resource
+    async def _create(self, action: CreatePod, sight: Sight, kept: Recollection) -> Done:
+        resource, ordinal = sight.observation.resource, action.ordinal
         if not await self._previous_is_gone(resource):
             return Done.STALE
-        if kept.unsettled and not await self._settle(ordinal, sight, kept):
+        if kept.unsettled and not await self._settle(action, sight, kept):
             return Done.CHANGED
         body = render_pod(resource, ordinal, sight.observation.template_hash)
         try:
@@ -130,16 +130,17 @@ class Actor:
         view = self.cache.pod(instance.id or "")
         return view is None or view.over
 
-    async def _settle(self, ordinal: int, sight: Sight, kept: Recollection) -> bool:
+    async def _settle(self, action: CreatePod, sight: Sight, kept: Recollection) -> bool:
         """Whether the name may be used as it is. Else the world was changed: a pod was taken, or a number given up."""
-        resource = sight.observation.resource
+        resource, ordinal = sight.observation.resource, action.ordinal
         name = child_name(resource.name, resource.uid, ordinal)
         found = await self.cluster.get_pod(resource.namespace, name)
         if found is not None and _owned_by(found, resource):
             self.cache.put_pod(found, wake=False)
             kept.unsettled = False
             return False
-        status = sight.status
+        # The first status of all may be this one, and has to have every condition.
+        status = action.status or sight.status
         instance = status.instance or InstanceStatus()
         raised = status.model_copy(update={"instance": instance.model_copy(update={"ordinal": ordinal})})
         if await self._write(raised, sight) is Done.CHANGED and found is None:
