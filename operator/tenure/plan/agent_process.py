@@ -11,6 +11,7 @@ from tenure.model.pods import PodView
 from tenure.model.reasons import DesiredState, EvictionPolicy, Phase, StopOrigin
 from tenure.model.resources import AgentProcess
 from tenure.model.status import CurrentTask, InstanceStatus, Status
+from tenure.model.wire import WORD_LIMIT
 from tenure.plan.actions import Action, CreatePod, DeletePod, Plan, Protect, RecordStop, WriteStatus
 from tenure.plan.conditions import Facts, conditions_of, draining, phase_of
 from tenure.plan.ends import End, record_end
@@ -63,8 +64,12 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     hung = patience == 0 and pod.agent.running and stop is None and not pod.terminating
     asked = asked_by(resource, observation.template_hash, instance, row, hung=hung)
     stop = next_stop(stop, asked, pod, row, observation.now)
-    task, task_wait, memory = _task(observation, memory, row, stopping=stop is not None)
-    if row.row is not None and instance.row_id != row.row.instance_id:
+    task, task_wait, memory = _task(observation, memory, row, status.current_task)
+    if (
+        row.row is not None
+        and instance.row_id != row.row.instance_id
+        and len(row.row.instance_id) <= WORD_LIMIT
+    ):
         instance = instance.model_copy(update={"row_id": row.row.instance_id})
     status = status.model_copy(update={"stop": stop, "instance": instance, "current_task": task})
     facts = Facts(
@@ -78,8 +83,8 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     )
     actions: list[Action] = [] if stop is None else stop_actions(resource, stop, pod, row)
     actions += _duplicates(own, pod)
-    actions += _records(observation, status)
     actions += _protection(resource, pod, row, memory, observation.clock, stopping=stop is not None)
+    actions += _records(observation, status)
     waits = (
         patience,
         task_wait,
@@ -123,7 +128,8 @@ def _awaits(observation: Observation, status: Status, end: End) -> str:
     recorded = (
         stop.origin if stop is not None and status.instance and stop.instance == status.instance.id else None
     )
-    settled = recorded is not None and recorded is not StopOrigin.DISRUPTION
+    # Who asked may be settled; whether the agent ended gracefully may still be in its row, which is tried once.
+    settled = recorded not in (None, StopOrigin.DISRUPTION) and observation.final_rows is not None
     if settled or end.row.readable or end.never_started:
         return ""
     return "the agent has ended; whether its row asks for a stop is being looked up"
@@ -136,7 +142,8 @@ def _without_instance(
     row = RowVerdict(applies=False, readable=True)
     stop = status.stop
     if (
-        stop is not None
+        not only_record
+        and stop is not None
         and resource.spec.desired_state is DesiredState.STOP_REQUESTED
         and stop.origin is not StopOrigin.RESOURCE
     ):
@@ -162,7 +169,8 @@ def _clear_up(observation: Observation, own: tuple[PodView, ...], start: StartVe
     """Ended pods go just before their successor comes; a pod whose agent has ended takes its sidecars with it."""
     going = [p for p in own if not p.departed and not p.terminating]
     ready = start.ordinal is not None
-    gone = [p for p in going if (p.over and ready) or (p.ended and not p.over)]
+    # What is not over here has ended but for its sidecars, or came back after its end was recorded.
+    gone = [p for p in going if ready or not p.over]
     born = observation.resource.metadata.creation_timestamp
     former = [
         p
@@ -194,18 +202,16 @@ def _records(observation: Observation, status: Status) -> list[Action]:
 
 
 def _task(
-    observation: Observation, memory: Memory, row: RowVerdict, *, stopping: bool
+    observation: Observation, memory: Memory, row: RowVerdict, shown: CurrentTask | None
 ) -> tuple[CurrentTask | None, float | None, Memory]:
     """The task to show, the wait until a newer one may be shown, and the memory of having written it."""
-    shown = observation.resource.status.current_task
     if not row.readable or not isinstance(observation.rows, Rows):
         return (shown if not isinstance(observation.rows, NoTable) else None), None, memory
     held: CurrentTask | None = None
     if row.busy and row.row is not None and row.row.current_task_id is not None:
-        kind = row.row.current_task_type
-        same = shown is not None and (shown.id, shown.type) == (row.row.current_task_id, kind)
-        since = shown.since if same and shown is not None else observation.now
-        held = CurrentTask(id=row.row.current_task_id, type=kind, since=since)
+        held = CurrentTask(id=row.row.current_task_id, type=row.row.current_task_type, since=observation.now)
+        if shown is not None and (shown.id, shown.type) == (held.id, held.type):
+            held = shown
     if held == shown:
         return shown, None, memory
     last = memory.task_written_at
@@ -238,7 +244,7 @@ def _protection(
     on = protected(pod.annotations)
     if not on and row.busy and not allowed:
         return [Protect(name=pod.name, uid=pod.uid, on=True)]
-    idle = memory.idle_since is not None and clock - memory.idle_since >= IDLE_SECONDS
+    idle = not row.applies or (memory.idle_since is not None and clock - memory.idle_since >= IDLE_SECONDS)
     return [Protect(name=pod.name, uid=pod.uid, on=False)] if on and (idle or allowed) else []
 
 

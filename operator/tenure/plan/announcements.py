@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from tenure.model.reasons import ConditionReason, ConditionStatus, ConditionType, EventReason
 from tenure.model.status import Condition, Status, StopStatus
 from tenure.plan.actions import Announcement
+from tenure.plan.ends import FORCED
 
 
 def announcements(before: Status, after: Status) -> tuple[Announcement, ...]:
@@ -54,19 +55,15 @@ def _ended(stop: StopStatus) -> Announcement:
     seconds = None
     if stop.requested_at is not None and stop.finished_at is not None:
         seconds = max(0.0, (stop.finished_at - stop.requested_at).total_seconds())
-    forced = stop.graceful is False and stop.origin is not None
+    forced = stop.origin is not None and stop.message == FORCED
     return Announcement(
-        EventReason.STOP_FORCED if forced and _killed(stop) else EventReason.STOPPED,
+        EventReason.STOP_FORCED if forced else EventReason.STOPPED,
         stop.message or "the agent ended",
         warning=stop.graceful is not True,
         origin=stop.origin,
         graceful=stop.graceful,
         drain_seconds=seconds if stop.origin is not None else None,
     )
-
-
-def _killed(stop: StopStatus) -> bool:
-    return stop.exit_code == 137
 
 
 def _heartbeat(before: Status, after: Status) -> Iterable[Announcement]:

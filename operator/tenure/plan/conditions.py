@@ -39,6 +39,10 @@ _ASKED_THROUGH = {
 }
 
 
+_ON_ITS_WAY = ("ContainerCreating", "PodInitializing")
+"""Reasons of a waiting container that tell nothing: each would cost a write of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the phase and the conditions are made of, once stops, ends and starts have been judged."""
@@ -152,6 +156,7 @@ def _starting(facts: Facts) -> str:
     if facts.pod is not None and facts.pod.agent.running:
         return "the agent's process runs; its first heartbeat is awaited"
     reason = facts.pod.agent.reason if facts.pod is not None else ""
+    reason = "" if reason in _ON_ITS_WAY else reason
     return f"the pod exists; its agent does not run yet{f' ({reason})' if reason else ''}"
 
 

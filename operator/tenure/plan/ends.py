@@ -9,6 +9,7 @@ from tenure.model.resources import AgentProcess
 from tenure.model.status import STOPS_KEPT, BackoffStatus, Status, StopRecord, StopStatus
 from tenure.plan.rows import RowVerdict
 
+FORCED = "the agent did not end within its grace period and was killed"
 KILLED = 137
 """The exit code of a process that a kubelet killed (128 + SIGKILL)."""
 HEALTHY_RUN = timedelta(minutes=10)
@@ -34,14 +35,18 @@ class End:
     @property
     def never_started(self) -> bool:
         """The agent's process never ran."""
-        return self.pod is not None and not self.pod.agent.started and self.pod.phase in ("Pending", "")
+        if self.pod is None or self.pod.agent.started:
+            return False
+        # A kubelet that ends a pod before its containers says 137 for them, without a start and without an id.
+        unborn = self.pod.agent.reason == "ContainerStatusUnknown" and not self.pod.agent.container_id
+        return self.pod.phase in ("Pending", "") or (unborn and self.pod.terminating)
 
 
 def forced(pod: PodView | None) -> bool:
     """Whether the kubelet killed the agent because its grace was over."""
     if pod is None or not pod.terminating or pod.agent.exit_code != KILLED:
         return False
-    return pod.agent.reason != "OOMKilled"
+    return pod.agent.reason not in ("OOMKilled", "ContainerStatusUnknown")
 
 
 def graceful(end: End) -> bool | None:
@@ -139,7 +144,7 @@ def _sentence(end: End, origin: StopOrigin | None) -> str:
     if end.never_started:
         return "the agent never started"
     if forced(end.pod):
-        return "the agent did not end within its grace period and was killed"
+        return FORCED
     code = "an unknown exit code" if end.exit_code is None else f"exit code {end.exit_code}"
     why = f" ({agent.reason})" if agent.reason and agent.reason not in ("Completed", "Error") else ""
     lead = "the agent ended by itself" if origin is None else "the agent ended after it was asked to"

@@ -38,19 +38,20 @@ def with_instance(resource: AgentProcess, own: tuple[PodView, ...], now: datetim
     status = resource.status
     recorded = status.instance.ordinal if status.instance is not None else 0
     known = status.instance.id if status.instance is not None else None
-    newest = own[-1] if own else None
-    if newest is None or newest.uid == known:
+    if known and not end_recorded(status):
+        # One after the other: what became of this one is recorded first, and beside it none may live.
         return status
     # A number given up for lost may still land: with no instance in its way, the pod is simply taken.
-    late = not newest.over and (not known or end_recorded(status))
-    if ordinal(resource, newest) <= recorded and not late:
+    new = [p for p in own if p.uid != known and (ordinal(resource, p) > recorded or not p.over)]
+    if not new:
         return status
+    newest = new[-1]
     instance = InstanceStatus(
         id=newest.uid,
         pod_name=newest.name,
         ordinal=max(recorded, ordinal(resource, newest)),
         started_at=newest.created_at or now,
-        template_hash=newest.annotations.get(HASH_ANNOTATION, ""),
-        restart_token=newest.annotations.get(TOKEN_ANNOTATION, ""),
+        template_hash=newest.annotations.get(HASH_ANNOTATION)[:64],
+        restart_token=newest.annotations.get(TOKEN_ANNOTATION, resource.spec.restart_token)[:253],
     )
     return status.model_copy(update={"instance": instance, "stop": None, "current_task": None})

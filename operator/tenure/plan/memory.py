@@ -17,10 +17,14 @@ def remember(observation: Observation, pod: PodView | None, row: RowVerdict) -> 
     if pod is None or memory.instance != pod.uid:
         memory = Memory(instance=pod.uid if pod else "", rejection=memory.rejection)
     if pod is not None and pod.agent.running and memory.running_since is None:
-        memory = replace(memory, running_since=clock)
-    if not isinstance(observation.rows, Rows) or row.row is None:
+        # By the kubelet's clock, so that an operator's restart does not make every silent agent start anew.
+        ran = (observation.now - pod.agent.started_at).total_seconds() if pod.agent.started_at else 0.0
+        memory = replace(memory, running_since=clock - max(0.0, ran))
+    if not isinstance(observation.rows, Rows):
         return replace(memory, fresh_at=None, expired_since=None, idle_since=None)
     idle_since = None if row.busy else (clock if memory.idle_since is None else memory.idle_since)
+    if row.row is None:
+        return replace(memory, fresh_at=None, expired_since=None, idle_since=idle_since)
     if row.alive:
         return replace(memory, fresh_at=clock, expired_since=None, idle_since=idle_since)
     expired_since = clock if memory.expired_since is None else memory.expired_since

@@ -18,7 +18,11 @@ def asked_by(
         return StopOrigin.DELETION
     if resource.spec.desired_state is DesiredState.STOP_REQUESTED:
         return StopOrigin.RESOURCE
-    changed = instance.template_hash != template_hash or instance.restart_token != resource.spec.restart_token
+    # A pod that does not say from which template it was made is not replaced on a guess.
+    known = instance.template_hash is not None
+    changed = (
+        known and instance.template_hash != template_hash
+    ) or instance.restart_token != resource.spec.restart_token
     if changed or (hung and resource.spec.hung.policy is HungPolicy.RESTART):
         return StopOrigin.REPLACEMENT
     return StopOrigin.TABLE if row.marked else None

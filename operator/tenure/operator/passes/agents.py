@@ -60,7 +60,7 @@ class AgentPass:
 
     async def __call__(self, key: ObjectKey) -> float | None:
         """One pass. Raises ``ApiError`` for what has to be tried again; the queue backs off."""
-        kept = self._kept.setdefault(key, Recollection(unsettled=self._inherited(key)))
+        kept = self._recollect(key)
         wake_in: float | None = None
         status = Status()
         for _ in range(LOOKS):
@@ -89,6 +89,15 @@ class AgentPass:
         if not self._ledger.configured or all(stop.recorded for stop in status.stops):
             return wake_in
         return RETRY if wake_in is None else min(wake_in, RETRY)
+
+    def _recollect(self, key: ObjectKey) -> Recollection:
+        """What is remembered of this very object; another one of its name begins anew."""
+        uid = self._cache.agent_process_uid(key)
+        kept = self._kept.get(key)
+        if kept is None or (uid and kept.uid != uid):
+            kept = Recollection(uid=uid, unsettled=kept is None and self._inherited(key))
+            self._kept[key] = kept
+        return kept
 
     async def _carry_out(self, actions: tuple[Action, ...], sight: Sight, kept: Recollection) -> bool:
         """Whether to look again. The order counts: what follows a write must not happen before it is durable."""

@@ -79,19 +79,23 @@ class Actor:
             self.cache.drop_agent_process(sight.raw, wake=False)
             return Done.STALE
         except (Conflict, Refused):
-            return await self._reread(sight)
+            if await self._reread(sight):
+                return Done.STALE
+            # The object is as observed, so it is the status itself that is refused.
+            raise
         self.cache.put_agent_process(raw, wake=False)
         sight.raw, sight.status = raw, status
         return Done.CHANGED
 
-    async def _reread(self, sight: Sight) -> Done:
+    async def _reread(self, sight: Sight) -> bool:
+        """Take in the object as it is now; whether it differs from what was observed."""
         resource = sight.observation.resource
         found = await self.cluster.get_agent_process(resource.namespace, resource.name)
         if found is None:
             self.cache.drop_agent_process(sight.raw, wake=False)
-        else:
-            self.cache.put_agent_process(found, wake=False)
-        return Done.STALE
+            return True
+        self.cache.put_agent_process(found, wake=False)
+        return bool(found["metadata"]["resourceVersion"] != sight.raw["metadata"]["resourceVersion"])
 
     async def _create(self, action: CreatePod, sight: Sight, kept: Recollection) -> Done:
         resource, ordinal = sight.observation.resource, action.ordinal

@@ -54,6 +54,7 @@ class Tables(Protocol):
 class Recollection:
     """What the pass remembers of one key between looks; see ``tenure.plan.observation.Memory``."""
 
+    uid: str = ""
     memory: Memory = field(default_factory=Memory)
     unsettled: bool = True
     """A create by an earlier operator, or of ours without an answer, may still be on its way."""
