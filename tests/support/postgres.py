@@ -117,7 +117,6 @@ class PostgresServer:
             "unix_socket_directories": str(self.root),
             "fsync": "off",
             "full_page_writes": "off",
-            "synchronous_commit": "off",
             "max_connections": "300",
             **self.settings,
         }

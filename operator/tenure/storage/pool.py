@@ -86,8 +86,8 @@ class BoundedPool:
         raise DatabaseUnavailable(self.name, reason)
 
     async def _attempts(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        pool = await self._opened()
         for last in (False, True):
+            pool = await self._opened()
             connection = await pool.acquire()
             try:
                 return await work(connection)
@@ -96,8 +96,7 @@ class BoundedPool:
             except (asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError) as error:
                 lost = loses_connection(error)
                 if lost:
-                    connection.terminate()
-                    await pool.expire_connections()
+                    self._drop(pool)
                 if last or not lost:
                     raise
             except BaseException:
@@ -107,6 +106,13 @@ class BoundedPool:
             finally:
                 await pool.release(connection)
         raise AssertionError("the second attempt returns or raises")
+
+    def _drop(self, pool: Any) -> None:
+        """Leave every connection of this pool at once: what happened to one has happened to all. Calls that use
+        another of them run again on a new pool."""
+        if self._pool is pool:
+            self._pool = None
+        pool.terminate()
 
     async def _opened(self) -> Any:
         if self._pool is None:

@@ -52,7 +52,7 @@ async def read_liveness(pool: BoundedPool, lookups: Sequence[RowLookup]) -> Live
 
     async def work(connection: Connection) -> LivenessSnapshot:
         if hosts:
-            row = await connection.fetchrow(_snapshot_sql(), ids, kinds, hosts)
+            row = await connection.fetchrow(snapshot_sql(), ids, kinds, hosts)
             return _snapshot(row["now"], row["known"], row["unknown"], by_name)
         row = await connection.fetchrow(statements.SNAPSHOT_BY_KEY, ids)
         return _snapshot(row["now"], row["known"], "[]", by_name)
@@ -81,7 +81,8 @@ async def lookup_row(pool: BoundedPool, lookup: RowLookup) -> LivenessSnapshot:
     return await pool.run(work)
 
 
-def _snapshot_sql() -> str:
+def snapshot_sql() -> str:
+    """The bulk read as of today: parameters are ids, process kinds, host names."""
     since = (datetime.now(UTC) - _RECENT).date().isoformat()
     return statements.SNAPSHOT.format(since=since)
 

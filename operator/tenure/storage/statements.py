@@ -112,21 +112,24 @@ REQUEST_STOP = (
 # name and a recent heartbeat, which is a range of the table's own index however much history it holds. The
 # literal takes the type of the column, be that a time or a text. Together with the database's clock, so
 # that a reader compares like with like.
-SNAPSHOT = """
-SELECT clock_timestamp() AS now,
-       (SELECT coalesce(json_agg(row_to_json(l)), '[]'::json)::text
-          FROM cks_agent_liveness l WHERE l.instance_id = ANY ($1::text[])) AS known,
+# A subquery for each id, not "= ANY": so the planner has no choice but the primary key, at any ratio of ids to history.
+_KNOWN = """
+       (SELECT coalesce(json_agg(found.row) FILTER (WHERE found.row IS NOT NULL), '[]'::json)::text
+          FROM (SELECT (SELECT row_to_json(l) FROM cks_agent_liveness l WHERE l.instance_id = w.id) AS row
+                  FROM unnest($1::text[]) AS w (id) OFFSET 0) AS found) AS known"""
+
+SNAPSHOT = (  # {since} is a date that we format ourselves
+    "SELECT clock_timestamp() AS now,"  # noqa: S608
+    + _KNOWN
+    + """,
        (SELECT coalesce(json_agg(row_to_json(l)), '[]'::json)::text
           FROM cks_agent_liveness l
          WHERE l.process_kind = ANY ($2::text[]) AND l.last_heartbeat_at >= '{since}'
            AND l.hostname = ANY ($3::text[])) AS unknown
 """
+)
 
-SNAPSHOT_BY_KEY = """
-SELECT clock_timestamp() AS now,
-       (SELECT coalesce(json_agg(row_to_json(l)), '[]'::json)::text
-          FROM cks_agent_liveness l WHERE l.instance_id = ANY ($1::text[])) AS known
-"""
+SNAPSHOT_BY_KEY = "SELECT clock_timestamp() AS now," + _KNOWN
 
 # The last word on one pod that has ended: its row's heartbeat may be the epoch, so there is no bound to
 # search within.
