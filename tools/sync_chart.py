@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tenure.cluster.calls import CALLS, LEASES, Call
+from tenure.cluster.calls import CALLS, LEASES, Call, Verb
+from tenure.operator.rbac import DEFAULT_NAME
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "tenure"
@@ -44,16 +45,24 @@ def rules(calls: Iterable[Call]) -> str:
     for call in calls:
         by_resource.setdefault((call.resource.group, call.resource.rbac_name), []).append(call)
     for (group, resource), wanted in by_resource.items():
-        lines += [f'- apiGroups: ["{group}"]', f'  resources: ["{resource}"]', "  verbs:"]
-        lines += [f"    - {call.verb} # {call.why}" for call in wanted]
+        # Limited to the operator's own Lease, but for the create: it is judged before the object has a name.
+        named = [call for call in wanted if call.resource == LEASES and call.verb is not Verb.CREATE]
+        for part, names in (
+            (named, f'  resourceNames: ["{DEFAULT_NAME}"]'),
+            ([c for c in wanted if c not in named], ""),
+        ):
+            if part:
+                lines += [f'- apiGroups: ["{group}"]', f'  resources: ["{resource}"]', *filter(None, [names])]
+                lines += ["  verbs:", *(f"    - {call.verb} # {call.why}" for call in part)]
     return "\n".join(lines) + "\n"
 
 
 def rendered() -> dict[Path, str]:
     """Every generated file of the chart with its content."""
-    in_watched = [call for call in CALLS if call.resource != LEASES]
+    on_leases = [call for call in CALLS if call.resource == LEASES]
     return {
-        CHART / "files" / "rules.yaml": rules(in_watched),
+        CHART / "files" / "rules.yaml": rules(call for call in CALLS if call not in on_leases),
+        CHART / "files" / "rules-lease.yaml": rules(on_leases),
     } | {
         CHART / "templates" / "crds" / source.name: crd_template(source.read_text())
         for source in sorted((ROOT / "crds").glob("*.yaml"))

@@ -107,11 +107,6 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* Of the release, so that two namespaced releases in one namespace do not take turns. */}}
-{{- define "tenure.leaseName" -}}
-{{- printf "%s-operator" (include "tenure.fullname" .) -}}
-{{- end -}}
-
 {{/* For cluster-scoped objects: releases of one name in several namespaces do not collide. */}}
 {{- define "tenure.clusterName" -}}
 {{- if .Values.watchNamespaces -}}

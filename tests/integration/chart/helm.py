@@ -40,7 +40,7 @@ class Helm:
             "KUBECONFIG": str(plane.kubeconfig if plane else folder / "no-cluster"),
         }
 
-    def __call__(self, *arguments: str | Path, stdin: str = "") -> str:
+    def __call__(self, *arguments: object, stdin: str = "") -> str:
         """Helm's output; ``HelmRefused`` with its words when it fails."""
         done = subprocess.run(
             [self._program, *map(str, arguments)],
@@ -69,7 +69,8 @@ class Helm:
         """
         notes = self(
             *("upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"),
-            *("--no-hooks", "--values", "-", *options),
+            # Without a value of its own an upgrade would keep those of the release.
+            *("--no-hooks", "--reset-values", "--values", "-", *options),
             stdin=yaml.safe_dump(values or {}),
         )
         self._until_served()

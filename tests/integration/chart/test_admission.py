@@ -50,7 +50,10 @@ def _role(plane: ControlPlane, name: str, group: str, resource: str, *verbs: str
 def _judges(plane: ControlPlane) -> bool:
     """Whether the API server has picked the policies up: it does so a moment after they were made."""
     nobody = person(plane, "team-red", "agent-writer")
-    tries = ((["--as", nobody], agent("probe")), ([], table("probe", database="nowhere")))
+    tries: tuple[tuple[list[str], Object], ...] = (
+        (["--as", nobody], agent("probe")),
+        ([], table("probe", database="nowhere")),
+    )
     for options, body in tries:
         try:
             kubectl(

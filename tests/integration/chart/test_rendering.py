@@ -1,14 +1,14 @@
 """What the chart renders, read as objects; never compared with a stored copy."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from tests.integration.chart.helm import CHART, Helm, Object, only, pod_templates
+from tests.integration.chart.helm import NAMESPACE, Helm, Object, only, pod_templates
+from tools.sync_chart import crd_template, rendered
 
-from tenure.cluster.calls import CALLS, LEASES
 from tenure.model.settings import load_databases, load_settings
+from tenure.operator.rbac import roles
 
 EVERYTHING: Object = {
     "databases": {"other": {"existingSecret": "b", "key": "dsn", "namespaces": ["team-a", "team-b"]}},
@@ -43,33 +43,29 @@ def test_the_operator_may_do_what_its_code_calls_and_nothing_else(
     offline_helm: Helm, namespaces: list[str]
 ) -> None:
     objects = offline_helm.render({"watchNamespaces": namespaces})
-    kind, roles = ("Role", len(namespaces)) if namespaces else ("ClusterRole", 1)
-    made = [
-        item for item in objects if item["kind"] == kind and item["metadata"]["name"] == "tenure-operator"
-    ]
-    assert len(made) == roles
-    for role in made:
-        assert _granted(role["rules"]) == _called(on_leases=False)
-    lease = only(objects, "Role", "tenure-lease")
-    assert _granted(lease["rules"]) == _called(on_leases=True)
-    assert all(rule.get("resourceNames") or rule["verbs"] == ["create"] for rule in lease["rules"])
+    for wanted in roles(namespaced=bool(namespaces)):
+        made = [
+            item
+            for item in objects
+            if (item["kind"], item["metadata"]["name"]) == (wanted["kind"], wanted["metadata"]["name"])
+        ]
+        scopes = [item["metadata"].get("namespace") for item in made]
+        expected: list[str | None] = [NAMESPACE if wanted["kind"] == "Role" else None]
+        assert scopes == (namespaces or expected)
+        for role in made:
+            assert _granted(role) == _granted(wanted)
+    names = {role["metadata"]["name"] for role in roles(namespaced=bool(namespaces))}
+    bound = {item["roleRef"]["name"] for item in objects if item["kind"].endswith("RoleBinding")}
+    assert bound == names
 
 
-def _granted(rules: list[Object]) -> set[tuple[str, str, str]]:
+def _granted(role: Object) -> set[tuple[str, ...]]:
     return {
-        (group, resource, verb)
-        for rule in rules
+        (group, resource, verb, *rule.get("resourceNames", []))
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-    }
-
-
-def _called(*, on_leases: bool) -> set[tuple[str, str, str]]:
-    return {
-        (call.resource.group, call.resource.rbac_name, str(call.verb))
-        for call in CALLS
-        if (call.resource == LEASES) == on_leases
     }
 
 
@@ -90,29 +86,19 @@ def test_namespaced_mode_makes_nothing_of_the_cluster_but_the_definition(offline
 
 
 def test_the_generated_parts_of_the_chart_are_up_to_date() -> None:
-    sys.path.insert(0, str(CHART.parents[1] / "tools"))
-    try:
-        import sync_chart
-    finally:
-        sys.path.pop(0)
-    for path, text in sync_chart.rendered().items():
+    for path, text in rendered().items():
         assert path.read_text() == text, f"{path.name} is behind: make generate"
 
 
 def test_braces_in_a_definition_survive_the_template(offline_helm: Helm, tmp_path: Path) -> None:
-    sys.path.insert(0, str(CHART.parents[1] / "tools"))
-    try:
-        from sync_chart import crd_template
-    finally:
-        sys.path.pop(0)
     text = "kind: CustomResourceDefinition\nmetadata:\n  name: x\nspec:\n  about: a {{ brace }}\n"
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "x.yaml").write_text(crd_template(text))
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: x\nversion: 0.0.1\n")
     (tmp_path / "values.yaml").write_text("crds: {install: true}\n")
-    rendered = offline_helm.render(chart=tmp_path)[0]
-    assert rendered["spec"] == {"about": "a {{ brace }}"}
-    assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    definition = offline_helm.render(chart=tmp_path)[0]
+    assert definition["spec"] == {"about": "a {{ brace }}"}
+    assert definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 @MODES
@@ -153,18 +139,41 @@ def test_the_operator_finds_each_database_as_the_kubelet_lays_it_out(
     assert not databases["other"].allows("team-c")
 
 
-def test_the_migration_finds_the_store_before_any_other_object_exists(
-    offline_helm: Helm, tmp_path: Path
+def test_the_migration_has_the_stores_url_before_any_other_object_of_the_release_exists(
+    offline_helm: Helm,
 ) -> None:
     values: Object = {
-        "databases": {"one": {"existingSecret": "a", "store": True}, "two": {"existingSecret": "b"}},
-        "migrate": {"existingSecret": "ddl", "key": "owner"},
+        "databases": {
+            "one": {"existingSecret": "a", "key": "dsn", "store": True},
+            "two": {"existingSecret": "b"},
+        },
     }
+    assert _migrates_with(offline_helm.render(values)) == {"name": "a", "key": "dsn"}
+    values["migrate"] = {"existingSecret": "ddl", "key": "owner"}
     objects = offline_helm.render(values)
-    _project(objects, "Job/tenure-migrate", {"ddl": {"owner": "postgresql://owner"}}, tmp_path)
-    (store,) = load_databases(tmp_path)
-    assert (store.name, store.store) == ("one", True)
+    assert _migrates_with(objects) == {"name": "ddl", "key": "owner"}
     assert only(objects, "Job")["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    mounted = pod_templates(objects)["Job/tenure-migrate"]["spec"]["volumes"]
+    assert [set(volume) for volume in mounted] == [{"name", "emptyDir"}]
+
+
+def test_the_trial_database_is_migrated_when_it_exists(offline_helm: Helm) -> None:
+    objects = offline_helm.render({"trialPostgresql": {"enabled": True}})
+    assert only(objects, "Job")["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    assert _migrates_with(objects) == {"name": "tenure-trial-postgresql", "key": "url"}
+
+
+def test_without_a_store_there_is_nothing_to_migrate(offline_helm: Helm) -> None:
+    for databases in ({}, {"default": {"existingSecret": "a"}}):
+        assert "Job" not in {item["kind"] for item in offline_helm.render({"databases": databases})}
+
+
+def _migrates_with(objects: list[Object]) -> Object:
+    (container,) = pod_templates(objects)["Job/tenure-migrate"]["spec"]["containers"]
+    assert container["command"] == ["tenure", "migrate"]
+    variables = {variable["name"]: variable for variable in container["env"]}
+    source: Object = variables["TENURE_DATABASE_URL"]["valueFrom"]["secretKeyRef"]
+    return source
 
 
 def _project(objects: list[Object], pod: str, secrets: dict[str, dict[str, str]], folder: Path) -> None:
@@ -175,10 +184,8 @@ def _project(objects: list[Object], pod: str, secrets: dict[str, dict[str, str]]
         for item in part["items"]:
             if kind == "secret":
                 text = secrets[part["name"]][item["key"]]
-            elif kind == "configMap":
-                text = only(objects, "ConfigMap", part["name"])["data"][item["key"]]
             else:
-                text = "a-pod"
+                text = only(objects, "ConfigMap", part["name"])["data"][item["key"]]
             target = folder / item["path"]
             target.parent.mkdir(exist_ok=True)
             target.write_text(text)
@@ -226,9 +233,7 @@ def test_every_pod_of_the_chart_is_hardened(offline_helm: Helm) -> None:
         assert spec["automountServiceAccountToken"] == only_operator, name
 
 
-@pytest.mark.accept("M-2")
 def test_urls_reach_the_operator_as_files_and_never_through_its_environment(offline_helm: Helm) -> None:
-    for template in pod_templates(offline_helm.render(EVERYTHING)).values():
-        for container in template["spec"]["containers"]:
-            for variable in container.get("env", []):
-                assert "secretKeyRef" not in variable.get("valueFrom", {})
+    pod = pod_templates(offline_helm.render(EVERYTHING))["Deployment/tenure-operator"]["spec"]
+    for variable in pod["containers"][0]["env"]:
+        assert "secretKeyRef" not in variable.get("valueFrom", {})
