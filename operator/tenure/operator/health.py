@@ -120,10 +120,10 @@ async def serve(port: int, health: Health, metrics: Callable[[], bytes]) -> Asyn
     app.router.add_get("/metrics", pages.metrics)
     app.router.add_get("/healthz", pages.healthz)
     app.router.add_get("/readyz", pages.readyz)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, None, port, shutdown_timeout=1.0)
+        site = web.TCPSite(runner, None, port)
         await site.start()
         # With port 0 each address family has a port of its own: tell the one of IPv4.
         yield next(int(a[1]) for a in sorted(runner.addresses, key=len))
