@@ -9,18 +9,12 @@ from typing import Any
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import kube_config
 from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
+from kubernetes.aio.config.incluster_config import SERVICE_CERT_FILENAME, SERVICE_TOKEN_FILENAME
 
 from tenure.model.errors import TenureError
 from tenure.model.masked import Masked
 
-# Untyped in the library.
-_load_kubeconfig: Any = kube_config.load_kube_config
-_Loader: Any = InClusterConfigLoader
+_load_kubeconfig: Any = kube_config.load_kube_config  # untyped in the library
 
 
 class NoCluster(TenureError):
@@ -46,14 +40,14 @@ async def load_configuration(environ: Mapping[str, str] | None = None) -> Config
     """The client configuration: ``KUBERNETES_SERVICE_HOST`` with its mounted token, else ``KUBECONFIG``.
 
     A kubeconfig that is named explicitly wins, so that a program in a pod can be pointed elsewhere. The
-    ServiceAccount token is read again every minute, since kubelets rotate it. Raises ``NoCluster``.
+    ServiceAccount token is read again for each call, since kubelets rotate it. Raises ``NoCluster``.
     """
     env = os.environ if environ is None else environ
     # trust_env False: a proxy variable must not redirect our credential.
     configuration = Configuration(client_session_kwargs={"trust_env": False})
     try:
         if not env.get("KUBECONFIG") and env.get("KUBERNETES_SERVICE_HOST"):
-            _in_cluster(env).load_and_set(configuration)
+            _use_service_account(configuration, env)
         else:
             path = env.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
             await _load_kubeconfig(config_file=path, client_configuration=configuration, persist_config=False)
@@ -66,10 +60,21 @@ async def load_configuration(environ: Mapping[str, str] | None = None) -> Config
     return configuration
 
 
-def _in_cluster(environ: Mapping[str, str]) -> Any:
-    return _Loader(
-        token_filename=SERVICE_TOKEN_FILENAME, cert_filename=SERVICE_CERT_FILENAME, environ=environ
-    )
+def _use_service_account(configuration: Configuration, environ: Mapping[str, str]) -> None:
+    host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    configuration.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    configuration.ssl_ca_cert = SERVICE_CERT_FILENAME
+    token, authority = Path(SERVICE_TOKEN_FILENAME), Path(SERVICE_CERT_FILENAME)
+
+    def read_token(configuration: Any) -> None:
+        configuration.api_key["BearerToken"] = f"Bearer {token.read_text().strip()}"
+
+    if not authority.read_bytes():
+        raise ConfigException("an empty certificate")
+    read_token(configuration)
+    # Before each call: the kubelet replaces the file, and it lives in memory.
+    hooked: Any = configuration  # the library declares the hook as None
+    hooked.refresh_api_key_hook = read_token
 
 
 def facts_of(configuration: Configuration) -> ConnectionFacts:
