@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     load = command("load", _load, "make image archives known to the cluster")
     load.add_argument("archives", nargs="+", type=Path, metavar="IMAGE.tar")
     image = command("image", _image, "build an image and print its archive's path")
-    image.add_argument("name", choices=sorted(_IMAGES))
+    image.add_argument("name", nargs="?", default="tenure", choices=sorted(_IMAGES))
     image.add_argument("--load", action="store_true", help="load it into the cluster too")
     tool = command("tool", _tool, "compile a program and print its path")
     tool.add_argument("name", choices=sorted(_TOOLS))

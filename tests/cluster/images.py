@@ -35,53 +35,40 @@ _LEFT_OUT = (
     "./sys/*",
     "./tmp/*",
 )
+_FORMAT = "2"  # of _archive's result
 _CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def base() -> Path:
     """Debian with Python 3.13, as an archive named ``BASE``: what the Dockerfiles take as ``BASE_IMAGE``."""
-    key = cache.digest([SUITE, *_INCLUDED, *_LEFT_OUT, "1"])
+    layer = _system()
+    config = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["/bin/bash"]}
+    key = cache.digest([layer.name, BASE, str(config), _FORMAT])
+    return cache.artefact("images", f"base-{key}.tar", lambda target: _archive(target, BASE, layer, config))
+
+
+def _system() -> Path:
+    """The base's file system as one layer."""
+    key = cache.digest([SUITE, *_INCLUDED, *_LEFT_OUT])
 
     def make(target: Path) -> None:
         packages.ensure_for_images()
-        with (
-            step(f"making the base image from Debian {SUITE} (about 70 s, once)"),
-            tempfile.TemporaryDirectory() as scratch,
-        ):
+        note = f"making the base image from Debian {SUITE} (about 70 s, once)"
+        with step(note), tempfile.TemporaryDirectory() as scratch:
             system = Path(scratch) / "root"
-            command = [
-                "debootstrap",
-                "--variant=minbase",
-                f"--include={','.join(_INCLUDED)}",
-                SUITE,
-                str(system),
-            ]
-            _run(command, "debootstrap")
-            layer = Path(scratch) / "layer.tar"
+            included = ",".join(_INCLUDED)
+            _run(["debootstrap", "--variant=minbase", f"--include={included}", SUITE, str(system)], "debootstrap")
             exclusions = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
-            _run(
-                [
-                    "tar",
-                    "--create",
-                    "--numeric-owner",
-                    f"--file={layer}",
-                    *exclusions,
-                    f"--directory={system}",
-                    ".",
-                ],
-                "tar",
-            )
-            _archive(
-                target, BASE, layer, {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin"], "Cmd": ["/bin/bash"]}
-            )
+            options = ["--create", "--numeric-owner", f"--file={target}", *exclusions, f"--directory={system}"]
+            _run(["tar", *options, "."], "tar")
 
-    return cache.artefact("images", f"base-{key}.tar", make)
+    return cache.artefact("images", f"system-{key}.tar", make)
 
 
 def pause() -> Path:
     """The pause image, one static program, as an archive named ``PAUSE``."""
     program = build.pause()
-    key = cache.digest([program, PAUSE])
+    key = cache.digest([program, PAUSE, _FORMAT])
 
     def make(target: Path) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -191,7 +178,7 @@ def _buildah(*arguments: str) -> str:
         "buildah",
         f"--root={storage / 'root'}",
         f"--runroot={storage / 'run'}",
-        "--storage-driver=vfs",
+        "--storage-driver=overlay",
         *arguments,
     ]
     return _run(command, "buildah")
@@ -215,6 +202,7 @@ def _archive(target: Path, tag: str, layer: Path, config: Mapping[str, object]) 
         "architecture": _architecture(),
         "os": "linux",
         "config": dict(config),
+        "history": [{"created_by": "tests.cluster.images"}],
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{sha.hexdigest()}"]},
     }
     described = json.dumps(image).encode()
