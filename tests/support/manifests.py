@@ -1,40 +1,47 @@
-"""AgentProcess manifests for tests: plain JSON, as a user or the API server would write it."""
+"""Manifests that a real API server accepts."""
 
-import copy
 from typing import Any
 
-Manifest = dict[str, Any]
+from tenure.model.pods import AGENT_ROLE, ROLE_LABEL
 
-CONTAINER: Manifest = {"name": "agent", "image": "agent:1"}
+Object = dict[str, Any]
 
 
-def manifest(name: str = "reviewer", **spec: Any) -> Manifest:
-    """The least AgentProcess with the given fields of ``spec`` (wire names) on top."""
-    template = {"spec": {"containers": [dict(CONTAINER)]}}
+def agent_manifest(name: str, **spec: Any) -> Object:
+    """A small AgentProcess with a template of one container."""
+    container = {"name": "agent", "image": "example.invalid/agent:1"}
     return {
         "apiVersion": "tenure.dev/v1alpha1",
         "kind": "AgentProcess",
         "metadata": {"name": name},
-        "spec": {"template": template, **spec},
+        "spec": {"template": {"spec": {"containers": [container]}}, **spec},
     }
 
 
-def stored(name: str = "reviewer", namespace: str = "team", uid: str = "0b6e", **spec: Any) -> Manifest:
-    """The same as it comes from the API server."""
-    raw = manifest(name, **spec)
-    raw["metadata"] |= {"namespace": namespace, "uid": uid, "generation": 1, "resourceVersion": "7"}
-    return raw
-
-
-def changed(raw: Manifest, path: str, value: Any) -> Manifest:
-    """A copy of ``raw`` with ``value`` at the dotted ``path``; ``...`` as value takes the field away."""
-    *parents, last = path.split(".")
-    copied = copy.deepcopy(raw)
-    place = copied
-    for part in parents:
-        place = place.setdefault(part, {})
-    if value is ...:
-        del place[last]
-    else:
-        place[last] = value
-    return copied
+def pod_manifest(name: str, *, owner: Object, containers: int = 1) -> Object:
+    """A pod as the operator might have made it for ``owner``, an AgentProcess read from the API server."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {ROLE_LABEL: AGENT_ROLE},
+            "ownerReferences": [
+                {
+                    "apiVersion": owner["apiVersion"],
+                    "kind": owner["kind"],
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [
+                {"name": f"c{number}" if number else "agent", "image": "example.invalid/agent:1"}
+                for number in range(containers)
+            ],
+        },
+    }

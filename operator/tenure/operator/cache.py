@@ -265,6 +265,27 @@ class ObjectCache:
         ]
         return sum(self.drop_pod_uid(uid) for uid in missing)
 
+    def knows_agent_process(self, raw: Mapping[str, Any]) -> bool:
+        """Whether the cache is as new as ``raw``, of which only the metadata is looked at."""
+        read = _identity(raw)
+        if read is None or self._is_buried(read[1]):
+            return True
+        known = self._processes.get(read[0])
+        return known is not None and known.version >= read[2]
+
+    def knows_pod(self, raw: Mapping[str, Any]) -> bool:
+        """The same for a pod. One that no AgentProcess controls is not wanted, so there is nothing to
+        know.
+        """
+        try:
+            view = read_pod(raw)
+        except UnreadableObject:
+            return True
+        if not view.owner_name or self._is_buried(view.uid):
+            return True
+        known = self._pods.get(view.uid)
+        return known is not None and (known.view.departed or known.version >= _version(view.resource_version))
+
     # --- tombstones
 
     def _notify(self, key: ObjectKey, wake: bool) -> None:
