@@ -33,7 +33,10 @@ FINISHED = "SELECT true FROM worker_journal WHERE task_id = $1 AND claim = $2 AN
 NOTE = """
 INSERT INTO worker_journal (task_id, claim, instance_id, event) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 """
-SEED = "INSERT INTO worker_queue (seconds) SELECT $2 + random() * ($3 - $2) FROM generate_series(1, $1)"
+SEED = """
+INSERT INTO worker_queue (seconds)
+SELECT $2::float8 + random() * ($3::float8 - $2::float8) FROM generate_series(1, $1::int)
+"""
 REPORT = """
 WITH per_claim AS (
     SELECT task_id, claim, bool_or(event = 'finished') AS finished, bool_or(event = 'lost') AS lost
