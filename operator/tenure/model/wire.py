@@ -116,7 +116,9 @@ def _in_utc(moment: datetime) -> datetime:
 Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 """A time with an offset, kept in UTC; RFC 3339 on the wire."""
 
-Word = Annotated[str, cut_to(253), Field(max_length=253)]
+WORD_LIMIT = 253
+
+Word = Annotated[str, cut_to(WORD_LIMIT), Field(max_length=WORD_LIMIT)]
 """A short text that others wrote, cut to 253 characters."""
 
 Sentence = Annotated[str, cut_to(1024), Field(max_length=1024)]
