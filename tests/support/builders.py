@@ -218,7 +218,9 @@ def instance_of(pod: PodView, ordinal: int = 1, **overrides: Any) -> InstanceSta
     return InstanceStatus(**{**fields, **overrides})
 
 
-def stop_of(pod: PodView, origin: StopOrigin | None, *, finished: bool = False, **overrides: Any) -> StopStatus:
+def stop_of(
+    pod: PodView, origin: StopOrigin | None, *, finished: bool = False, **overrides: Any
+) -> StopStatus:
     """``status.stop`` for a pod."""
     fields: dict[str, Any] = {"instance": pod.uid, "origin": origin, "requested_at": ago(20)}
     if finished:
