@@ -75,8 +75,8 @@ class Feed:
                 return
             try:
                 self._deliver(*self._events.popleft())
-            except Exception:
-                log.exception("an event could not be taken in")
+            except Exception as error:  # noqa: BLE001 - one odd object must not stop the others
+                log.error("an event could not be taken in: %s", type(error).__name__)
         if self._events and not self._draining:
             self._draining = True
             self._home.call_soon(self._drain)
