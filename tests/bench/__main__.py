@@ -18,6 +18,7 @@ from tests.bench.library import library
 from tests.bench.report import Figure, keep, show
 from tests.bench.say import say
 from tests.bench.steady import steady
+from tests.bench.stops import stops
 from tests.cluster.say import CannotStart
 
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "bench"
@@ -44,6 +45,7 @@ SCENARIOS = (
     Scenario(("P-1", "P-2"), "from resource to pod", _whole(creation)),
     Scenario(("P-5", "P-6"), "an operator that starts among thousands", crowd),
     Scenario(("P-7",), "agents that only heartbeat", _whole(steady)),
+    Scenario(("P-3", "P-4"), "from a stop to SIGTERM, on a real node", stops),
 )
 NOT_YET = {
     "P-8": "adoption of surviving instances",
