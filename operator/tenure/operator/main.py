@@ -2,6 +2,7 @@
 is held."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
@@ -68,11 +69,15 @@ def main(parts: Parts | None = None) -> int:
             log.error(problem)
         return EXIT_SETTINGS
     logs.configure(settings.log_level)
+    logging.captureWarnings(True)
     try:
         return asyncio.run(_until_signal(settings, databases, parts or Parts()))
     except (TenureError, OSError) as error:
         log.error("the operator cannot run", error=str(error))
-        return EXIT_FAILED
+    except Exception:
+        # Through the log, where secrets are masked, and not to standard error.
+        log.exception("the operator failed")
+    return EXIT_FAILED
 
 
 async def _until_signal(
