@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Protocol
-from uuid import uuid4
 
 from tenure.agent.settings import INSTANCE_ID, AgentSettings, checked_interval, checked_kind, open_storage
 from tenure.storage.errors import DatabaseUnavailable, StorageError
@@ -58,7 +57,7 @@ class LivenessReporter:
         stop_event: StopFlag | None = None,
         instance_id: str | None = None,
     ) -> None:
-        self.instance_id = instance_id or os.environ.get(INSTANCE_ID) or str(uuid4())
+        self.instance_id = instance_id or os.environ.get(INSTANCE_ID) or _new_id()
         self.process_kind = checked_kind(process_kind)
         self.interval = checked_interval(liveness_interval)
         self.stop_event = stop_event
@@ -245,6 +244,12 @@ class LivenessReporter:
         if row is not None and row.stop_requested and not stop.is_set():
             log.info("a stop was asked for in the liveness table")
             stop.set()
+
+
+def _new_id() -> str:
+    from uuid import uuid4  # a sixth of this package's import time, and rarely needed
+
+    return str(uuid4())
 
 
 def _shown(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """A text that must never be shown: database URLs, credentials, keys."""
 
-import hmac
 from typing import NoReturn
 
 MASK = "***"
@@ -42,6 +41,8 @@ class Masked:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Masked):
             return NotImplemented
+        import hmac  # here: it costs an agent's start several milliseconds, and an agent compares nothing
+
         return hmac.compare_digest(_encoded(self), _encoded(other))
 
     def __hash__(self) -> int:
