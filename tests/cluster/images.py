@@ -42,7 +42,10 @@ _CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 def base() -> Path:
     """Debian with Python 3.13, as an archive named ``BASE``: what the Dockerfiles take as ``BASE_IMAGE``."""
     layer = _system()
-    config = {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["/bin/bash"]}
+    config = {
+        "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        "Cmd": ["/bin/bash"],
+    }
     key = cache.digest([layer.name, BASE, str(config), _FORMAT])
     return cache.artefact("images", f"base-{key}.tar", lambda target: _archive(target, BASE, layer, config))
 
@@ -57,9 +60,18 @@ def _system() -> Path:
         with step(note), tempfile.TemporaryDirectory() as scratch:
             system = Path(scratch) / "root"
             included = ",".join(_INCLUDED)
-            _run(["debootstrap", "--variant=minbase", f"--include={included}", SUITE, str(system)], "debootstrap")
+            _run(
+                ["debootstrap", "--variant=minbase", f"--include={included}", SUITE, str(system)],
+                "debootstrap",
+            )
             exclusions = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
-            options = ["--create", "--numeric-owner", f"--file={target}", *exclusions, f"--directory={system}"]
+            options = [
+                "--create",
+                "--numeric-owner",
+                f"--file={target}",
+                *exclusions,
+                f"--directory={system}",
+            ]
             _run(["tar", *options, "."], "tar")
 
     return cache.artefact("images", f"system-{key}.tar", make)
@@ -97,6 +109,20 @@ def postgres(tag: str = "postgres:test") -> Path:
     return build_image(folder / "Dockerfile", folder, tag, inputs=[folder / "entrypoint.py"])
 
 
+def worker(tag: str = "tenure-worker:dev") -> Path:
+    """The example worker, on top of the project's image."""
+    folder = cache.REPOSITORY / "examples" / "worker"
+    sources = [folder / name for name in ("worker.py", "task_queue.py", "schema.sql")]
+    return build_image(
+        folder / "Dockerfile",
+        folder,
+        tag,
+        inputs=sources,
+        base_archive=tenure(),
+        base_argument="TENURE_IMAGE",
+    )
+
+
 def build_image(
     dockerfile: Path,
     context: Path,
@@ -105,13 +131,14 @@ def build_image(
     inputs: Sequence[Path],
     arguments: Mapping[str, str] | None = None,
     base_archive: Path | None = None,
+    base_argument: str = "BASE_IMAGE",
 ) -> Path:
     """Build an image on the Debian base and return its archive, named ``tag`` for a node that has it
     imported.
 
     ``inputs`` are the files and folders of ``context`` that the build sees, and (with the Dockerfile,
     the arguments and the base) what the cache goes by. ``base_archive`` is another image's archive to
-    build on. Raises ``CannotStart``.
+    build on, and ``base_argument`` the Dockerfile's name for it. Raises ``CannotStart``.
     """
     below = base_archive or base()
     given = dict(arguments or {})
@@ -124,7 +151,7 @@ def build_image(
         with step(f"building image {tag}"), tempfile.TemporaryDirectory() as scratch:
             staged = Path(scratch) / "context"
             _stage(context, inputs, staged)
-            _buildah_build(dockerfile, staged, tag, below, given, target)
+            _buildah_build(dockerfile, staged, tag, below, given, target, base_argument)
 
     return cache.artefact("images", f"{name}-{key}.tar", make)
 
@@ -143,7 +170,13 @@ def _stage(context: Path, inputs: Sequence[Path], staged: Path) -> None:
 
 
 def _buildah_build(
-    dockerfile: Path, context: Path, tag: str, below: Path, arguments: Mapping[str, str], target: Path
+    dockerfile: Path,
+    context: Path,
+    tag: str,
+    below: Path,
+    arguments: Mapping[str, str],
+    target: Path,
+    base_argument: str,
 ) -> None:
     if os.geteuid() != 0:
         raise CannotStart(
@@ -153,7 +186,7 @@ def _buildah_build(
     with cache.lock(storage / ".lock"):
         below_name = _buildah("pull", "--quiet", f"docker-archive:{below}").split()[-1]
         options = [
-            f"--build-arg={name}={value}" for name, value in {"BASE_IMAGE": below_name, **arguments}.items()
+            f"--build-arg={name}={value}" for name, value in {base_argument: below_name, **arguments}.items()
         ]
         if _CA_BUNDLE.exists():
             # The machine may be behind a registry with an authority of its own; the image never contains it.
