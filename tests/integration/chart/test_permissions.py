@@ -1,0 +1,183 @@
+"""The real operator with nothing but the rights that the chart gives it, judged by the API server's audit log."""
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+from tests.cluster.control_plane import ControlPlane
+from tests.integration.chart.helm import NAMESPACE, RELEASE, Helm, Object, pod_templates
+from tests.integration.chart.test_lifecycle import agent
+from tests.support.api import AdminClient, path
+from tests.support.cluster import kubectl
+from tests.support.kubelet import Kubelet
+from tests.support.operator import OperatorProcess, database, operator_process
+from tests.support.wait import eventually
+
+Permission = tuple[str, str, str]
+
+DATABASES: Object = {"default": {"existingSecret": "database", "store": True}}
+IN_A_POD = {"HOME", "TENURE_DATABASES_DIR", "TENURE_HTTP_PORT", "TENURE_LEASE_NAMESPACE"}
+
+
+@asynccontextmanager
+async def operator_of(
+    release: list[Object], plane: ControlPlane, folder: Path, url: str
+) -> AsyncIterator[OperatorProcess]:
+    """The operator as the release would start it: the chart's settings, its ServiceAccount's token."""
+    token = kubectl(plane, "create", "token", RELEASE, "-n", NAMESPACE).strip()
+    (container,) = pod_templates(release)["Deployment/tenure-operator"]["spec"]["containers"]
+    settings = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+    environment = {name: value for name, value in settings.items() if name not in IN_A_POD} | {
+        "KUBECONFIG": str(plane.kubeconfig_for(f"{folder.name}.kubeconfig", {"token": token})),
+        "TENURE_LEASE_NAMESPACE": NAMESPACE,
+    }
+    async with operator_process(
+        plane, folder, databases=[database(url)], environment=environment
+    ) as operator:
+        yield operator
+
+
+def migrate(url: str) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from tenure.cli.main import app; app()",
+        "migrate",
+        f"--database-url={url}",
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+async def heartbeat_with_task(url: str, pod: Object) -> None:
+    """The row of an agent that has just claimed a task."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(
+            "INSERT INTO cks_agent_liveness (instance_id, process_kind, hostname, pid, liveness_interval_s,"
+            " started_at, last_heartbeat_at, current_task_id) VALUES ($1, 'a', $2, 1, 30, now(), now(), 7)",
+            pod["metadata"]["uid"],
+            pod["metadata"]["name"],
+        )
+    finally:
+        await connection.close()
+
+
+def requests(audit_log: Path) -> list[Object]:
+    """What the operator asked the API server for."""
+    return [json.loads(line) for line in audit_log.read_text().splitlines()] if audit_log.exists() else []
+
+
+def used(audit: list[Object]) -> set[Permission]:
+    found = set()
+    for entry in audit:
+        target = entry.get("objectRef")
+        if target is None:
+            continue
+        resource = "/".join(filter(None, [target["resource"], target.get("subresource", "")]))
+        found.add((target.get("apiGroup", ""), resource, entry["verb"]))
+    return found
+
+
+def granted(release: list[Object]) -> set[Permission]:
+    return {
+        (group, resource, verb)
+        for item in release
+        if item["kind"] in {"Role", "ClusterRole"} and item["metadata"]["name"].startswith("tenure-operator")
+        for rule in item["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.accept("K-10")
+@pytest.mark.parametrize("namespaced", [True, False], ids=["namespaced", "cluster-wide"])
+async def test_an_agents_life_needs_every_right_of_the_chart_and_no_other(
+    helm: Helm,
+    control_plane: ControlPlane,
+    system_namespace: str,
+    api: AdminClient,
+    namespace: str,
+    audit_log: Path,
+    database_url: str,
+    tmp_path: Path,
+    namespaced: bool,
+) -> None:
+    values: Object = {"databases": DATABASES, "watchNamespaces": [namespace] if namespaced else []}
+    release = helm.render(values)
+    migrate(database_url)
+    seen = len(requests(audit_log))
+    with helm.installed(values):
+        async with Kubelet(api), operator_of(release, control_plane, tmp_path, database_url) as operator:
+            try:
+                await _live_and_stop(api, namespace, database_url)
+            except AssertionError:
+                print(operator.log())
+                raise
+            assert await operator.terminate() == 0
+    audit = requests(audit_log)[seen:]
+    refused = [f"{entry['verb']} {entry['requestURI']}" for entry in audit if _code(entry) == 403]
+    assert not refused
+    assert used(audit) == granted(release)
+    if namespaced:
+        assert {entry["objectRef"]["namespace"] for entry in audit if "objectRef" in entry} == {namespace}
+        assert not {item["kind"] for item in release} & {"ClusterRole", "ClusterRoleBinding"}
+
+
+def _code(entry: Object) -> int:
+    return int(entry.get("responseStatus", {}).get("code", 0))
+
+
+async def _live_and_stop(api: AdminClient, namespace: str, url: str) -> None:
+    """An agent that starts, is busy, is asked to stop, and stops; another that is deleted while it runs."""
+    pod = await _running_agent(api, namespace, "a")
+    await heartbeat_with_task(url, pod)
+
+    async def spared() -> bool:
+        item = await api.get(path("pods", namespace, pod["metadata"]["name"]))
+        return "cluster-autoscaler.kubernetes.io/safe-to-evict" in item["metadata"].get("annotations", {})
+
+    await eventually(spared, within=30, what="the busy pod to be spared by autoscalers")
+    stopping = path("agentprocesses", namespace, "a")
+    await api.patch(stopping, {"spec": {"desiredState": "StopRequested"}})
+
+    async def stopped() -> bool:
+        return bool((await api.get(stopping)).get("status", {}).get("phase") == "Stopped")
+
+    await eventually(stopped, within=30, what="the agent to be stopped")
+    events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+
+    async def told() -> bool:
+        return any(item["reason"] == "Stopped" for item in await api.list(events))
+
+    await eventually(told, within=10, what="an Event that says so")
+    pod = await _running_agent(api, namespace, "b")
+    await api.delete(path("agentprocesses", namespace, "b"))
+
+    async def gone() -> bool:
+        return await api.find(path("pods", namespace, pod["metadata"]["name"])) is None
+
+    await eventually(gone, within=30, what="the deleted agent's pod to end")
+
+
+async def _running_agent(api: AdminClient, namespace: str, name: str) -> Object:
+    """Write an agent; its pod, when that runs."""
+    container = {"name": "agent", "image": "agent:1", "command": ["sleep", "600"]}
+    template = {"spec": {"containers": [container]}}
+    await api.create(
+        path("agentprocesses", namespace), agent(name, template=template, liveness={"mode": "Table"})
+    )
+
+    async def pod() -> Object | None:
+        pods = await api.list(path("pods", namespace), labelSelector="tenure.dev/role=agent")
+        mine = [item for item in pods if item["metadata"]["name"].startswith(f"{name}-")]
+        return next((item for item in mine if item["status"]["phase"] == "Running"), None)
+
+    found = await eventually(pod, within=30, what="a running pod")
+    assert found is not None
+    return found
