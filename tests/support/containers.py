@@ -37,6 +37,7 @@ class Container:
         self.started_at = now()
         self.finished_at = ""
         self.pid: int | None = None
+        self.never_started = False
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._waiter: asyncio.Task[None] | None = None
@@ -106,8 +107,32 @@ class Container:
             self.finished_at = now()
             self._changed()
 
+    def give_up(self) -> None:
+        """End without ever having been started."""
+        self.never_started = True
+        self.finish(137)
+
     def status(self) -> Object:
         """The entry in ``status.containerStatuses``."""
+        if self.never_started:
+            # What a kubelet says of it, kubernetes/pkg/kubelet/status/status_manager.go, TerminatePod.
+            lost = {
+                "exitCode": 137,
+                "reason": "ContainerStatusUnknown",
+                "message": "The container could not be located when the pod was terminated",
+                "startedAt": None,
+                "finishedAt": None,
+            }
+            image = self.spec.get("image", "")
+            return {
+                "name": self.name,
+                "image": image,
+                "imageID": "",
+                "restartCount": 0,
+                "ready": False,
+                "started": False,
+                "state": {"terminated": lost},
+            }
         common = {"name": self.name, "image": self.spec.get("image", ""), "imageID": "", "restartCount": 0}
         if self.exit_code is None:
             state: Object = {"running": {"startedAt": self.started_at}}

@@ -263,7 +263,7 @@ class Kubelet:
                 await container.start(environment, self.folder, prefix)
                 return
             await self._sleep_unless_deleted(pod, 0.5)
-        container.finish(137)
+        container.give_up()
 
     async def _run(self, pod: _Pod) -> None:
         """Return when no container runs any more, because each ended or was ended."""

@@ -8,13 +8,11 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import aiohttp
-from tests.cluster.control_plane import ControlPlane
-from tests.support.wait import eventually
 
 from tenure.cluster.client import KubernetesClient
 from tenure.cluster.ports import AgentCluster
@@ -23,13 +21,15 @@ from tenure.model.settings import DatabaseConfig, OperatorSettings
 from tenure.operator.clock import Clock
 from tenure.operator.context import OperatorContext
 from tenure.operator.main import Parts, operate
+from tests.cluster.control_plane import ControlPlane
+from tests.support.wait import eventually
 
 ENDS_WITHIN = 20.0
 
 
 @dataclass
 class RunningOperator:
-    """An operator within this process. ``leading`` is set when its scope has begun."""
+    """An operator within this process. ``leading`` is set when it leads and has seen everything once."""
 
     settings: OperatorSettings
     port: int = 0
@@ -129,9 +129,8 @@ async def _scope(running: RunningOperator, context: OperatorContext) -> None:
     from tenure.operator.scope import run_scope
 
     running.contexts.append(context)
-    running.leading.set()
     try:
-        await run_scope(context)
+        await run_scope(replace(context, on_synced=running.leading.set))
     except Exception as error:
         running.failures.append(error)
         raise

@@ -27,6 +27,8 @@ class OperatorContext:
     watches: WatchAges
     """Whoever runs the watches says ``watches.seen(resource)`` for each event or bookmark."""
     clock: Clock = field(default_factory=Clock)
+    on_synced: Callable[[], None] = lambda: None
+    """Called when everything that exists has been seen once, just before the first pass."""
     leading: Callable[[], bool] = lambda: True
     """Whether the Lease is held at this moment; ask it before a write that the cluster adapter does not
     make."""

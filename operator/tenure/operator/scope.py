@@ -78,6 +78,7 @@ async def run_scope(context: OperatorContext) -> None:
             # Only when the cache holds everything may its silence about an object mean anything.
             await sweep.synced.wait()
             inherited.update(cache.keys())
+            context.on_synced()
             group.create_task(queue.run(), name="passes")
 
 

@@ -28,6 +28,8 @@ class End:
         """The agent's exit code, if it is known."""
         if self.pod is None:
             return None
+        if self.never_started and self.pod.phase != "Succeeded":
+            return None
         if self.pod.agent.exit_code is None and self.pod.phase == "Succeeded":
             return 0
         return self.pod.agent.exit_code

@@ -4,7 +4,6 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-import pytest
 import pytest_asyncio
 from tests.cluster.control_plane import ControlPlane
 from tests.integration.agents.history import History
@@ -98,8 +97,7 @@ async def migrated_database(server: PostgresServer) -> str:
             await storage.aclose()
         await migrate_schema(url)
         await server.execute(QUEUE, database=TEMPLATE)
-    url_of = await _copy(server)
-    return url_of
+    return await _copy(server)
 
 
 async def server_has(server: PostgresServer, name: str) -> bool:
