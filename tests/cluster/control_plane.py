@@ -101,21 +101,19 @@ class ControlPlane:
     def start(self) -> None:
         """Start everything and wait for it; raises ``CannotStart`` with the last words of the
         program that failed."""
-        self.start_etcd()
-        self.start_api_server()
+        self.start_servers()
         self.wait_until_served()
-        # Only now: they give up for good when the API server is not healthy within ten seconds, which a busy
-        # machine cannot promise.
-        self._start_clients()
+        self.start_clients()
         self.wait_for_default_account()
 
-    def start_all(self) -> None:
-        """Start every program and wait for nothing."""
+    def start_servers(self) -> None:
+        """Start etcd and the API server, and wait for nothing."""
         self.start_etcd()
         self.start_api_server()
-        self._start_clients()
 
-    def _start_clients(self) -> None:
+    def start_clients(self) -> None:
+        """Start the controllers. Only once the API server serves: they give up for good when it is not
+        healthy within ten seconds, which a busy machine cannot promise."""
         self.start_controller_manager()
         if self.node:
             self._kubernetes("kube-scheduler", [f"--kubeconfig={self.kubeconfig}", *_NO_ELECTION])

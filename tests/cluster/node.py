@@ -105,7 +105,7 @@ class Node:
             node_grace=40,
         )
         processes = plane.processes
-        plane.start_all()
+        plane.start_servers()
         cni = packages.cni_folder()
         assert cni is not None
         settings = runtime.write_settings(self.run, self.data, cni)
@@ -115,6 +115,7 @@ class Node:
         runtime.wait_until_served(self.run)
         runtime.load(self.run, images.pause())
         plane.wait_until_served()
+        plane.start_clients()
         self._start_kubelet(plane, search)
         self._start_proxy(plane, search)
         self._start_names(plane)
