@@ -16,7 +16,9 @@ RUN --mount=type=secret,id=ca-bundle \
     export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore; \
     /opt/tools/bin/pip install --quiet 'hatchling>=1.27,<2' && \
     /opt/tools/bin/pip --python /opt/tenure/bin/python install --quiet --require-hashes --only-binary :all: \
-        --requirement requirements/runtime.txt
+        --requirement requirements/runtime.txt && \
+    # The Kubernetes client's thousands of models are never loaded: their bytecode would only make the image larger.
+    find /opt/tenure -path '*/kubernetes/*client/*/__pycache__/*' \( -path '*/models/*' -o -path '*/api/*' \) -delete
 COPY pyproject.toml README.md ./
 COPY operator/tenure ./operator/tenure
 RUN export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore; \
