@@ -37,6 +37,12 @@ def newer_python() -> str:
     raise RuntimeError("the tests of agents on cks-runtime need a Python 3.12 or newer on the PATH")
 
 
+def agent_command() -> tuple[str, ...]:
+    """How to run the agent of ``cks_agent.py``. ``-P``: the folder of that file has modules named like the standard
+    library's."""
+    return str(cks_python()), "-P", str(AGENT)
+
+
 def cks_python() -> Path:
     """The interpreter of an environment with the packages; made at the first call, which takes some 15 seconds."""
     interpreter = newer_python()

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from tests.integration.agent.processes import started
-from tests.support.cks import AGENT, cks_python
+from tests.support.cks import agent_command
 from tests.support.liveness import a_record
 from tests.support.wait import eventually
 
@@ -18,9 +17,9 @@ from tenure.storage.snapshot import RowLookup
 
 
 @pytest.fixture(scope="module")
-def python() -> Path:
-    """The interpreter that has the packages."""
-    return cks_python()
+def command() -> tuple[str, ...]:
+    """How to run such an agent."""
+    return agent_command()
 
 
 @pytest.fixture
@@ -31,17 +30,17 @@ async def storage(database_url: str) -> AsyncIterator[PostgresLivenessStorage]:
     await made.aclose()
 
 
-async def make(python: Path, url: str, how: str) -> None:
-    async with started(python, AGENT, how, CKS_DATABASE_URL=url) as agent:
+async def make(command: tuple[str, ...], url: str, how: str) -> None:
+    async with started(*command, how, CKS_DATABASE_URL=url) as agent:
         assert await agent.ended(within=60) == 0, agent.lines
 
 
 @pytest.mark.accept("L-1")
 @pytest.mark.parametrize(("how", "added"), [("--make-tables", False), ("--make-old-table", True)])
 async def test_a_table_made_by_cks_runtime_is_migrated_and_used(
-    python: Path, database_url: str, storage: PostgresLivenessStorage, how: str, added: bool
+    command: tuple[str, ...], database_url: str, storage: PostgresLivenessStorage, how: str, added: bool
 ) -> None:
-    await make(python, database_url, how)
+    await make(command, database_url, how)
     report = await storage.migrate()
     assert ("added the column desired_state" in report.changed) is added
     assert "made the table cks_agent_liveness" not in report.changed
@@ -55,11 +54,11 @@ async def test_a_table_made_by_cks_runtime_is_migrated_and_used(
 
 @pytest.mark.accept("L-1")
 async def test_cks_runtime_migrates_a_table_of_ours_without_harm(
-    python: Path, database_url: str, storage: PostgresLivenessStorage
+    command: tuple[str, ...], database_url: str, storage: PostgresLivenessStorage
 ) -> None:
     await storage.migrate()
     await storage.upsert_agent_liveness(a_record("one"))
-    await make(python, database_url, "--make-tables")
+    await make(command, database_url, "--make-tables")
     assert (await storage.migrate()).changed == ()
     assert [row.instance_id for row in await storage.list_agent_liveness()] == ["one"]
 
@@ -67,14 +66,14 @@ async def test_cks_runtime_migrates_a_table_of_ours_without_harm(
 @pytest.mark.accept("L-21")
 @pytest.mark.parametrize("trigger", [True, False], ids=["with our trigger", "their table as it is"])
 async def test_an_unmodified_agent_is_found_by_its_pod_and_stopped_through_its_row(
-    python: Path, database_url: str, storage: PostgresLivenessStorage, trigger: bool
+    command: tuple[str, ...], database_url: str, storage: PostgresLivenessStorage, trigger: bool
 ) -> None:
-    await make(python, database_url, "--make-tables")
+    await make(command, database_url, "--make-tables")
     if trigger:
         await storage.migrate()
     database = Database("default", Masked(database_url))
     environ = {"CKS_DATABASE_URL": database_url, "CKS_INTERVAL": "0.5", "CKS_TASK_SECONDS": "1"}
-    async with started(python, AGENT, **environ) as agent:
+    async with started(*command, **environ) as agent:
         await agent.said("ready", within=60)
         (row,) = await storage.list_agent_liveness()
         lookup = RowLookup(("pod-uid-that-it-does-not-know",), row.hostname, "critic")
@@ -93,14 +92,14 @@ async def test_an_unmodified_agent_is_found_by_its_pod_and_stopped_through_its_r
 
 
 async def test_two_such_agents_in_one_pod_name_are_told_apart_by_kind(
-    python: Path, database_url: str, storage: PostgresLivenessStorage
+    command: tuple[str, ...], database_url: str, storage: PostgresLivenessStorage
 ) -> None:
-    await make(python, database_url, "--make-tables")
+    await make(command, database_url, "--make-tables")
     database = Database("default", Masked(database_url))
     environ = {"CKS_DATABASE_URL": database_url, "CKS_INTERVAL": "5"}
     async with (
-        started(python, AGENT, **environ, CKS_KIND="critic") as one,
-        started(python, AGENT, **environ, CKS_KIND="pipeline") as two,
+        started(*command, **environ, CKS_KIND="critic") as one,
+        started(*command, **environ, CKS_KIND="pipeline") as two,
     ):
         await asyncio.gather(one.said("ready", within=60), two.said("ready", within=60))
         host = (await storage.list_agent_liveness())[0].hostname
