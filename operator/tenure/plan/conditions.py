@@ -126,7 +126,10 @@ def _ready(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
             return UNKNOWN, ConditionReason.STARTING, _starting(facts)
         case Phase.PENDING:
             reason = ConditionReason.BACKING_OFF if facts.start.backing_off else ConditionReason.PENDING
-            return FALSE, reason, f"a new instance is due; {facts.start.waiting or 'it is being created'}"
+            # Of an agent that has never been there nothing is known yet, unless its pod was refused.
+            seen = facts.status.instance is not None and facts.status.instance.id
+            known = seen or observation.memory.rejection is not None
+            return FALSE if known else UNKNOWN, reason, f"a new instance is due; {facts.start.waiting or 'it is being created'}"
         case Phase.DRAINING:
             return (
                 FALSE,

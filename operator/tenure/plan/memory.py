@@ -16,6 +16,9 @@ def remember(observation: Observation, pod: PodView | None, row: RowVerdict) -> 
     memory, clock = observation.memory, observation.clock
     if pod is None or memory.instance != pod.uid:
         memory = Memory(instance=pod.uid if pod else "", rejection=memory.rejection)
+    if pod is not None and memory.rejection is not None:
+        # Whatever was refused, a pod is there now.
+        memory = replace(memory, rejection=None)
     if pod is not None and pod.agent.running and memory.running_since is None:
         # By the kubelet's clock, so that an operator's restart does not make every silent agent start anew.
         ran = (observation.now - pod.agent.started_at).total_seconds() if pod.agent.started_at else 0.0
