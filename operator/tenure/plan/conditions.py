@@ -129,7 +129,8 @@ def _ready(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
             # Of an agent that has never been there nothing is known yet, unless its pod was refused.
             seen = facts.status.instance is not None and facts.status.instance.id
             known = seen or observation.memory.rejection is not None
-            return FALSE if known else UNKNOWN, reason, f"a new instance is due; {facts.start.waiting or 'it is being created'}"
+            wait = facts.start.waiting or "it is being created"
+            return FALSE if known else UNKNOWN, reason, f"a new instance is due; {wait}"
         case Phase.DRAINING:
             return (
                 FALSE,

@@ -118,7 +118,7 @@ def test_the_toggle_back_starts_an_agent_that_had_been_stopped_by_whomever() -> 
     status = written(plan(toggled, pod))
     assert status.stop is not None
     assert status.stop.origin is StopOrigin.RESOURCE
-    back = with_status(changed(toggled, desired_state="Running"), **{"stop": status.stop})
+    back = with_status(changed(toggled, desired_state="Running"), stop=status.stop)
     assert ordinal(plan(back, pod)) == 2
 
 
