@@ -73,7 +73,7 @@ class Leadership:
         ]
         self._leads_until = 0.0
         self._read_at = float("-inf")
-        self._told_waiting = ""
+        self._told: tuple[str, dict[str, str]] | None = None
         self.lost = asyncio.Event()
         """Set when the Lease was lost (not when it was given up)."""
 
@@ -135,7 +135,7 @@ class Leadership:
                 elif await self._claim_all(began):
                     return began
             except ApiError as error:
-                log.warning("the Lease cannot be read or claimed", error=str(error))
+                self._tell_once("the Lease cannot be read or claimed", error=str(error))
                 await self._release()
             await asyncio.sleep(max(0.05, pause))
 
@@ -203,9 +203,13 @@ class Leadership:
 
     def _tell_waiting(self) -> None:
         holders = ", ".join(sorted({slot.holder for slot in self._slots if slot.holder and slot.wait}))
-        if holders != self._told_waiting:
-            self._told_waiting = holders
-            log.info("standing by: another operator leads", holder=holders)
+        self._tell_once("standing by: another operator leads", holder=holders)
+
+    def _tell_once(self, event: str, **facts: str) -> None:
+        """A campaign looks every second; the log hears what is new."""
+        if (event, facts) != self._told:
+            self._told = (event, facts)
+            log.info(event, **facts)
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:

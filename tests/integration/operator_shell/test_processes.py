@@ -26,7 +26,7 @@ async def holder(api: AdminClient, namespace: str) -> str:
 async def test_after_kill_9_of_the_leader_the_standby_leads_within_the_duration_and_five_seconds(
     fleet: Fleet, api: AdminClient, namespace: str
 ) -> None:
-    seconds = 4
+    seconds = 6
     first = await fleet.start("first", namespace, seconds=seconds)
     await first.says("leading", within=30)
     second = await fleet.start("second", namespace, seconds=seconds)
