@@ -24,9 +24,9 @@ def test_no_usual_way_of_showing_it_shows_it(caplog: pytest.LogCaptureFixture) -
         f"{masked}",
         f"{masked!r}",
         f"{masked:>30}",
-        "%s" % masked,
+        "%s" % masked,  # noqa: UP031
         repr([masked]),
-    ]  # noqa: UP031
+    ]
     assert not [text for text in [*shown, caplog.text] if "canary" in text]
     assert "***" in caplog.text
 
