@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 from tests.integration.agents.history import condition
-from tests.integration.agents.world import OBEDIENT, World, all_of, shell
+from tests.integration.agents.world import CRASHES_WHEN_TOLD, OBEDIENT, World, all_of, shell
 from tests.support.wait import eventually
 
 CRASHES = "exit 3"
@@ -33,7 +33,9 @@ async def test_a_crash_restarts_with_a_back_off_that_doubles(world: World) -> No
         assert "origin" not in stop, "nobody asked"
         assert (stop["exitCode"], stop["graceful"]) == (3, False)
         assert "stops" not in world.status("crasher") or world.status("crasher")["stops"] == []
-        pending = next(i for i in world.history.versions("crasher") if i["status"].get("phase") == "Pending")
+        pending = next(
+            i for i in world.history.versions("crasher") if i.get("status", {}).get("phase") == "Pending"
+        )
         assert condition(pending, "Ready")["reason"] == "BackingOff"
         restarted = [e for e in await world.told("crasher", "Restarted") if e["reason"] == "Restarted"]
         assert len(restarted) == 2
@@ -130,7 +132,7 @@ async def test_the_row_of_a_former_pod_is_never_taken_for_the_new_pods(world: Wo
     async with world.operator():
         await world.create(
             "plain",
-            shell("trap 'exit 0' TERM; trap 'exit 3' USR1; while :; do sleep 60 & wait $!; done"),
+            shell(CRASHES_WHEN_TOLD),
             liveness=world.liveness(),
         )
         first = await world.pod_running("plain")

@@ -42,12 +42,7 @@ async def test_a_mark_is_seen_within_a_second_where_the_trigger_tells(world: Wor
 
 @pytest.mark.accept("L-10")
 async def test_a_mark_is_seen_within_five_seconds_without_the_trigger(world: World) -> None:
-    triggers = await world.sql(
-        "SELECT tgname FROM pg_trigger WHERE tgrelid = 'cks_agent_liveness'::regclass AND NOT tgisinternal"
-    )
-    for trigger in triggers:
-        await world.sql(f'DROP TRIGGER "{trigger["tgname"]}" ON cks_agent_liveness')
-    assert triggers, "the migration makes one"
+    await world.drop_trigger()
     async with world.operator(poll_seconds=5):
         # An agent that does not read the table itself: only the operator can bring it the news.
         await world.create("plain", shell(IGNORES_THE_TABLE), liveness=world.liveness(intervalSeconds=60))

@@ -25,6 +25,8 @@ OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 60 & wait $!; done"
 """A plain agent: no library, no table; ends at once when told to."""
 DEAF = "trap '' TERM; while :; do sleep 0.2; done"
 """One that ignores SIGTERM."""
+CRASHES_WHEN_TOLD = "trap 'exit 0' TERM; trap 'exit 3' USR1; while :; do sleep 60 & wait $!; done"
+"""One that ends with 3 at SIGUSR1."""
 QUEUE = """
 CREATE TABLE tasks (id serial PRIMARY KEY, agent text NOT NULL, kind text NOT NULL DEFAULT 'review',
     released boolean NOT NULL DEFAULT false, claimed_by text);
@@ -250,6 +252,24 @@ class World:
             instance,
         )
         assert done, f"no row {instance}"
+
+    async def is_marked(self, instance: str) -> bool:
+        """Whether a stop is asked for in the row."""
+        row = await self.row(instance)
+        return row is not None and row["desired_state"] == "stop_requested"
+
+    async def drop_trigger(self) -> None:
+        """Make this a database in which nobody may install the notify trigger."""
+        sql = "SELECT tgname FROM pg_trigger WHERE tgrelid = 'cks_agent_liveness'::regclass AND NOT tgisinternal"
+        triggers = [row["tgname"] for row in await self.sql(sql)]
+        assert triggers, "the migration makes one"
+        for trigger in triggers:
+            await self.sql(f'DROP TRIGGER "{trigger}" ON cks_agent_liveness')
+
+    async def pause_for_rows(self, *names: str) -> None:
+        """Wait until the operator has read once for each of these agents."""
+        for name in names:
+            await self.until(name, lambda s: s.get("phase") in ("Running", "Starting"))
 
     async def insert_row(self, instance: str, **columns: Any) -> None:
         """A row as an agent that this test does not run would have written it."""
