@@ -49,6 +49,8 @@ class Feed:
 
     def push(self, *events: Event) -> None:
         """Hand over some events."""
+        if self._closed:
+            return
         self._events.extend(events)
         if not self._flushing:
             self._flushing = True

@@ -101,7 +101,7 @@ class Sweep:
             await self.once()
             done = True
         except* ApiError as errors:
-            log.warning("the cache could not be compared with the cluster: %s", errors.exceptions[0])
+            log.warning("the cache could not be compared with the cluster: %s", _first(errors))
         return done
 
     async def once(self) -> None:
@@ -177,6 +177,12 @@ class Sweep:
         if count:
             log.warning("%d %s had gone without an event", count, what)
             self.dropped += count
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _uid(item: Json) -> str:

@@ -38,8 +38,8 @@ STEADY_SECONDS = 60.0
 """A kopf that ran this long is started again after ``FIRST_PAUSE``."""
 SILENCE_LIMIT = 150.0
 """A watch without a sign for so many seconds is broken: kopf itself renews a silent one after 70."""
-OPENING_LIMIT = 60.0
-"""A watch that is not open by then: the CRD was missing when kopf looked, and it looks only once."""
+OPENING_LIMIT = 30.0
+"""A watch that shows nothing before it opens: the CRD was missing when kopf looked, and it looks only once."""
 STOP_LIMIT = 5.0
 SAMPLE_SECONDS = 1.0
 
@@ -115,13 +115,12 @@ class Watching:
             await kopf_thread.stop()
 
     async def _supervise(self, kopf_thread: "KopfThread") -> str:
-        began = self._clock()
         while not kopf_thread.ended.done():
             await asyncio.wait([kopf_thread.ended], timeout=SAMPLE_SECONDS)
             self._monitor.sample()
             if self._monitor.oldest() > SILENCE_LIMIT:
                 return "a watch has been silent for too long"
-            if not self._monitor.all_opened() and self._clock() - began > OPENING_LIMIT:
+            if not self._monitor.all_opened() and self._monitor.oldest() > OPENING_LIMIT:
                 return "a watch could not be opened (is the CRD installed?)"
         return kopf_thread.ended.result()
 

@@ -65,6 +65,7 @@ class ApiServerDouble:
         self.streams: dict[str, list[asyncio.Queue[Json | None]]] = {"agentprocesses": [], "pods": []}
         self.requests: list[tuple[str, dict[str, str], str]] = []
         self.token = "first"
+        self.discovery = dict(DISCOVERY)
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
         self.server = TestServer(app, host="127.0.0.1")
@@ -83,8 +84,8 @@ class ApiServerDouble:
         self.requests.append((request.path, dict(request.query), authorization))
         if authorization != f"Bearer {self.token}":
             return web.json_response({"kind": "Status", "code": 401}, status=401)
-        if request.path in DISCOVERY:
-            return web.json_response(DISCOVERY[request.path])
+        if request.path in self.discovery:
+            return web.json_response(self.discovery[request.path])
         plural = request.path.rsplit("/", 1)[-1]
         if request.query.get("watch") == "true":
             return await self._stream(request, plural)
@@ -204,6 +205,27 @@ async def test_bookmarks_are_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> N
         await eventually(lambda: running.watching.age(PODS) > 0.5, within=3)
         api.send("pods", "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "70"}})
         await eventually(lambda: running.watching.age(PODS) < 0.3, within=2, every=0.01)
+
+
+async def test_a_crd_that_is_installed_only_later_is_watched_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """kopf looks for it once, at its start, and then waits without a word."""
+    monkeypatch.setattr("tenure.operator.watching.OPENING_LIMIT", 0.5)
+    monkeypatch.setattr("tenure.operator.watching.SAMPLE_SECONDS", 0.05)
+    api = ApiServerDouble()
+    api.discovery["/apis/tenure.dev/v1alpha1"] = {"resources": []}
+
+    async def install() -> None:
+        await eventually(lambda: api.streams["pods"], within=5)
+        api.discovery["/apis/tenure.dev/v1alpha1"] = DISCOVERY["/apis/tenure.dev/v1alpha1"]
+
+    installing = asyncio.create_task(install())
+    async with watching(api) as running:
+        await installing
+        assert running.watching.starts > 1
+        api.send("agentprocesses", "ADDED", agent_process("critic", version=61))
+        await eventually(lambda: running.cache.agent_process(CRITIC), within=2)
 
 
 def test_kopf_posts_nothing_stores_nothing_and_never_kills_the_process() -> None:
