@@ -88,6 +88,16 @@ def artefact(folder: str, name: str, make: Callable[[Path], None]) -> Path:
     return wanted
 
 
+def prune(folder: str, prefix: str, *, keep: int) -> None:
+    """Keep the newest files of a kind, on both levels: images are large, and each edit makes another."""
+    for level in (root(), shared()):
+        if level is None or not (level / folder).is_dir():
+            continue
+        found = [path for path in (level / folder).iterdir() if path.name.startswith(prefix)]
+        for path in sorted(found, key=lambda each: each.stat().st_mtime, reverse=True)[keep:]:
+            path.unlink(missing_ok=True)
+
+
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.parent / f".{target.name}.{os.getpid()}.part"

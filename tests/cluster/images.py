@@ -1,4 +1,4 @@
-"""Container images without a registry and without docker: a debootstrap'd base, and buildah on top of it.
+"""Container images: the project's, the worker's, a PostgreSQL, and without docker the base below them all.
 
 Each image is an archive in the cache, named by the digest of its inputs; ``ctr images import`` takes it
 from there.
@@ -9,17 +9,18 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.cluster import build, cache, packages
-from tests.cluster.say import CannotStart, say, step
+from tests.cluster import build, builders, cache, packages
+from tests.cluster.builders import run
+from tests.cluster.say import step
 
 HERE = Path(__file__).resolve().parent
 SUITE = "trixie"
+PUBLIC_BASE = "python:3.13-slim-trixie"
 BASE = "localhost/tenure-base:trixie"
 PAUSE = "localhost/tenure-pause:1"
 _INCLUDED = ("python3", "python3-venv", "ca-certificates")
@@ -36,7 +37,6 @@ _LEFT_OUT = (
     "./tmp/*",
 )
 _FORMAT = "2"  # of _archive's result
-_CA_BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def base() -> Path:
@@ -60,7 +60,7 @@ def _system() -> Path:
         with step(note), tempfile.TemporaryDirectory() as scratch:
             system = Path(scratch) / "root"
             included = ",".join(_INCLUDED)
-            _run(
+            run(
                 ["debootstrap", "--variant=minbase", f"--include={included}", SUITE, str(system)],
                 "debootstrap",
             )
@@ -72,7 +72,7 @@ def _system() -> Path:
                 *exclusions,
                 f"--directory={system}",
             ]
-            _run(["tar", *options, "."], "tar")
+            run(["tar", *options, "."], "tar")
 
     return cache.artefact("images", f"system-{key}.tar", make)
 
@@ -133,25 +133,27 @@ def build_image(
     base_archive: Path | None = None,
     base_argument: str = "BASE_IMAGE",
 ) -> Path:
-    """Build an image on the Debian base and return its archive, named ``tag`` for a node that has it
-    imported.
+    """Build an image and return its archive, named ``tag`` for a node that has it imported: with docker
+    where its daemon answers, on the public Python image; else with buildah, on our own Debian base.
 
     ``inputs`` are the files and folders of ``context`` that the build sees, and (with the Dockerfile,
     the arguments and the base) what the cache goes by. ``base_archive`` is another image's archive to
     build on, and ``base_argument`` the Dockerfile's name for it. Raises ``CannotStart``.
     """
-    below = base_archive or base()
-    given = dict(arguments or {})
-    settings = [f"{name}={value}" for name, value in sorted(given.items())]
-    key = cache.digest([dockerfile, *inputs, *settings, below.name, tag])
+    docker = builders.docker_works()
+    below: Path | str = base_archive or (PUBLIC_BASE if docker else base())
+    settings = [f"{name}={value}" for name, value in sorted((arguments or {}).items())]
+    origin = below if isinstance(below, str) else below.name
+    key = cache.digest([dockerfile, *inputs, *settings, origin, tag])
     name = tag.rpartition("/")[2].replace(":", "-")
 
     def make(target: Path) -> None:
-        packages.ensure_for_images()
+        build = builders.with_docker if docker else builders.with_buildah
         with step(f"building image {tag}"), tempfile.TemporaryDirectory() as scratch:
             staged = Path(scratch) / "context"
             _stage(context, inputs, staged)
-            _buildah_build(dockerfile, staged, tag, below, given, target, base_argument)
+            build(dockerfile, staged, tag, below, base_argument, settings, target)
+        cache.prune("images", f"{name}-", keep=3)
 
     return cache.artefact("images", f"{name}-{key}.tar", make)
 
@@ -167,62 +169,6 @@ def _stage(context: Path, inputs: Sequence[Path], staged: Path) -> None:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, target)
-
-
-def _buildah_build(
-    dockerfile: Path,
-    context: Path,
-    tag: str,
-    below: Path,
-    arguments: Mapping[str, str],
-    target: Path,
-    base_argument: str,
-) -> None:
-    if os.geteuid() != 0:
-        raise CannotStart(
-            "building images without docker needs root: run as root, or use kind where docker works"
-        )
-    storage = cache.root() / "buildah"
-    with cache.lock(storage / ".lock"):
-        below_name = _buildah("pull", "--quiet", f"docker-archive:{below}").split()[-1]
-        options = [
-            f"--build-arg={name}={value}" for name, value in {base_argument: below_name, **arguments}.items()
-        ]
-        if _CA_BUNDLE.exists():
-            # The machine may be behind a registry with an authority of its own; the image never contains it.
-            options.append(f"--secret=id=ca-bundle,src={_CA_BUNDLE}")
-        _buildah(
-            "build",
-            "--isolation=chroot",
-            "--pull-never",
-            "--layers",
-            "--format=docker",
-            f"--tag={tag}",
-            f"--file={dockerfile}",
-            *options,
-            str(context),
-        )
-        _buildah("push", "--quiet", tag, f"docker-archive:{target}:docker.io/library/{tag}")
-
-
-def _buildah(*arguments: str) -> str:
-    storage = cache.root() / "buildah"
-    command = [
-        "buildah",
-        f"--root={storage / 'root'}",
-        f"--runroot={storage / 'run'}",
-        "--storage-driver=overlay",
-        *arguments,
-    ]
-    return _run(command, "buildah")
-
-
-def _run(command: Sequence[str], name: str) -> str:
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        say((done.stdout + done.stderr)[-4000:])
-        raise CannotStart(f"{name} failed: see its words above")
-    return done.stdout
 
 
 def _archive(target: Path, tag: str, layer: Path, config: Mapping[str, object]) -> None:

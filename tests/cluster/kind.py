@@ -67,13 +67,6 @@ class Kind:
         return [f"--name={self.name}", f"--kubeconfig={self.kubeconfig}"]
 
 
-def docker_build(dockerfile: Path, context: Path, tag: str, arguments: Sequence[str], target: Path) -> None:
-    """Build an image with docker and save it as an archive; ``arguments`` are ``NAME=VALUE``."""
-    options = [f"--build-arg={argument}" for argument in arguments]
-    _run(["docker", "build", "--quiet", f"--tag={tag}", f"--file={dockerfile}", *options, str(context)])
-    _run(["docker", "save", f"--output={target}", tag])
-
-
 def _run(command: Sequence[str]) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:

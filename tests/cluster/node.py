@@ -10,10 +10,10 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from tests.cluster import build, images, network, packages, runtime
+from tests.cluster import build, cache, images, network, packages, runtime
 from tests.cluster.control_plane import ControlPlane, Ports
 from tests.cluster.processes import Processes
 from tests.cluster.say import CannotStart, say, step
@@ -42,10 +42,29 @@ class Node:
             )
         packages.ensure_for_node()
         build.kubenode()
+        build.coredns()
+        images.pause()
+        with self._alone():
+            self._up()
+
+    def down(self) -> None:
+        """End the node and remove everything that it left; says nothing when there is nothing."""
+        if self._anything():
+            with self._alone():
+                self._down()
+
+    def _anything(self) -> bool:
+        return self.run.exists() or self.data.exists() or network.file(self.name).exists()
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """One start or end at a time, whoever asks."""
+        return cache.lock(self.run.parent / f".{self.name}.lock")
+
+    def _up(self) -> None:
         if self.ready():
             say(f"the embedded node runs already; kubeconfig {self.kubeconfig}")
             return
-        self.down()
+        self._down()
         with step("starting the embedded node"):
             try:
                 self._start()
@@ -56,9 +75,8 @@ class Node:
             f"ready: python -m tests.cluster exec -- kubectl get pods --all-namespaces; kubeconfig {self.kubeconfig}"
         )
 
-    def down(self) -> None:
-        """End the node and remove everything that it left; says nothing when there is nothing."""
-        if self.run.exists() or self.data.exists() or network.file(self.name).exists():
+    def _down(self) -> None:
+        if self._anything():
             with step("ending the embedded node"):
                 self._end()
             shutil.rmtree(self.run, ignore_errors=True)

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/env python3
 """Make the database at the first start, then become the server.
 
 Environment, as the official image has it: POSTGRES_USER (postgres), POSTGRES_PASSWORD or POSTGRES_PASSWORD_FILE,
@@ -36,7 +36,13 @@ def initialise(data: Path) -> None:
     with tempfile.NamedTemporaryFile("w") as secret:
         secret.write(password())
         secret.flush()
-        command = ["initdb", f"--pgdata={data}", f"--username={user}", f"--pwfile={secret.name}", "--encoding=UTF8"]
+        command = [
+            "initdb",
+            f"--pgdata={data}",
+            f"--username={user}",
+            f"--pwfile={secret.name}",
+            "--encoding=UTF8",
+        ]
         command += ["--locale=C.UTF-8", "--auth-host=scram-sha-256", "--auth-local=trust", "--no-sync"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     with (data / "pg_hba.conf").open("a") as rules:
