@@ -102,10 +102,9 @@ async def test_what_was_deleted_while_nobody_watched_is_swept_after_the_new_list
         await eventually(
             lambda: running.cache.agent_process(key) is None, within=15, what="the ghost is gone"
         )
-        view = running.cache.pod(pod["metadata"]["uid"])
-        assert view is not None
-        assert view.departed
-        assert running.sweep.dropped == 2
+        uid = pod["metadata"]["uid"]
+        await eventually(lambda: (view := running.cache.pod(uid)) and view.departed, within=5)
+        await eventually(lambda: running.sweep.dropped == 2, within=5)
         assert running.cache.agent_process(ObjectKey(namespace, "planner"))
         await api.create(path("agentprocesses", namespace), agent_manifest("late"))
         await eventually(lambda: running.cache.agent_process(ObjectKey(namespace, "late")), within=5)
