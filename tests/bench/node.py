@@ -31,7 +31,12 @@ RATIO = 1.3
 TRIGGER_SECONDS, POLL_SECONDS = 1.0, 5.0
 NAME = "tenure-bench"
 _STARTS_AT_ONCE = 4
+_AT_ONCE = 5
+"""Pods that run side by side: a node takes only so many."""
 _LONG = 3600
+_REST = 4.0
+"""Seconds that a pod has been ready for before it is stopped. A kubelet that has just brought a pod up waits for
+its next look at the containers (one a second) before it acts on that pod again; that is not what is measured."""
 
 # The time goes into the termination message, which the kubelet shows before the pod is gone. Node and bench
 # have the same clock.
@@ -76,6 +81,8 @@ class _Node:
     """The latest of each pod, by the agent's name."""
     seen: dict[str, float] = field(default_factory=dict)
     """When each agent saw SIGTERM, by its own clock."""
+    rested: dict[str, float] = field(default_factory=dict)
+    """From when on each may be stopped."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def watch(self) -> None:
@@ -120,12 +127,15 @@ class _Node:
             ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
             return pod if ready else None
 
-        return await eventually(look, within=120, what=f"the pod of {name} is ready")
+        pod = await eventually(look, within=120, what=f"the pod of {name} is ready")
+        self.rested[name] = time.monotonic() + _REST
+        return pod
 
     async def taken(
         self, name: str, ask: Callable[[], Awaitable[object]], *, from_answer: bool = False
     ) -> float:
         """Seconds from the request (or its answer) to SIGTERM; returns when the pod is gone."""
+        await asyncio.sleep(max(0.0, self.rested[name] - time.monotonic()))
         began = time.time()
         await ask()
         if from_answer:
@@ -175,10 +185,11 @@ async def _by_resource(here: _Node, count: int) -> tuple[list[float], list[float
     """Turn about, so that both see the same machine."""
     agents, bare = [f"stop-{n}" for n in range(count)], [f"bare-{n}" for n in range(count)]
     ours, floor = [], []
-    for first in range(0, count, 5):  # a few pods at a time: a node takes only so many
-        await here.agents(agents[first : first + 5])
-        await here.bare(bare[first : first + 5])
-        for agent, pod in zip(agents[first : first + 5], bare[first : first + 5], strict=True):
+    for first in range(0, count, _AT_ONCE):
+        few = slice(first, first + _AT_ONCE)
+        await here.agents(agents[few])
+        await here.bare(bare[few])
+        for agent, pod in zip(agents[few], bare[few], strict=True):
             floor.append(await here.delete_bare(pod))
             ours.append(await here.stop_by_resource(agent))
     return ours, floor
@@ -188,11 +199,12 @@ async def _by_table(here: _Node, prefix: str, count: int, *, spread: float) -> l
     """``spread``: the marks are made at moments that are evenly spread over so many seconds of waiting, as
     whoever marks a row knows nothing of the rhythm of the polling."""
     taken: list[float] = []
-    for number in range(count):
-        name = f"{prefix}-{number}"
-        await here.agents([name])
-        await asyncio.sleep(spread * number / count)
-        taken.append(await here.stop_by_table(name))
+    names = [f"{prefix}-{number}" for number in range(count)]
+    for first in range(0, count, _AT_ONCE):
+        await here.agents(names[first : first + _AT_ONCE])
+        for name in names[first : first + _AT_ONCE]:
+            await asyncio.sleep(spread * len(taken) / count)
+            taken.append(await here.stop_by_table(name))
     return taken
 
 
