@@ -18,7 +18,7 @@ _IMAGES: dict[str, Callable[[], Path]] = {
 _TOOLS: dict[str, Callable[[], Path]] = {
     "kubenode": build.kubenode,
     "kubectl": build.kubectl,
-    "helm": lambda: build.link("helm", build.helm()),
+    "helm": build.helm,
     "coredns": build.coredns,
 }
 

@@ -31,8 +31,10 @@ def pause() -> Path:
 
 
 def helm() -> Path:
-    """The helm command."""
-    return _build("helm", HERE / "helm", "helm.sh/helm/v4/cmd/helm", note="about 2 minutes, once")
+    """``helm`` as a path that can be called."""
+    return link(
+        "helm", _build("helm", HERE / "helm", "helm.sh/helm/v4/cmd/helm", note="about 2 minutes, once")
+    )
 
 
 def coredns() -> Path:

@@ -6,6 +6,7 @@ On loopback with free ports it needs no root: that is the control plane of the i
 
 import contextlib
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -302,8 +303,11 @@ def remove(plane: ControlPlane) -> None:
 def sweep() -> None:
     """End what a crashed test run left behind: programs whose run is gone, and their folder."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        if (folder / "processes.json").exists() and not owner_alive(folder):
-            left = Processes.left_in(folder)
-            for program in list(left.programs):
-                left.stop(program, patience=0.0)
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another run removes its own
+            if folder.stat().st_uid != os.geteuid():
+                continue
+            if (folder / "processes.json").exists() and not owner_alive(folder):
+                left = Processes.left_in(folder)
+                for program in list(left.programs):
+                    left.stop(program, patience=0.0)
+                shutil.rmtree(folder, ignore_errors=True)
