@@ -214,7 +214,9 @@ class LivenessReporter:
         if self._migrated:
             return
         try:
-            await storage.migrate()
+            report = await storage.migrate()
+            for sentence in report.changed:
+                log.info("liveness: %s", sentence)
         except DatabaseUnavailable:
             raise
         except StorageError as error:

@@ -48,5 +48,8 @@ class AgentLivenessRecord:
             return datetime.max.replace(tzinfo=UTC)
 
     def alive(self, now: datetime) -> bool:
-        """``now - last_heartbeat_at <= 3 * liveness_interval_s``; nothing else decides it. ``now`` is the database's."""
+        """``now - last_heartbeat_at <= 3 * liveness_interval_s``; nothing else decides it.
+
+        ``now`` is the database's clock.
+        """
         return now <= self.expires_at()

@@ -205,10 +205,21 @@ async def _changes(connection: Connection) -> Any:
     if not shape.indexed:
         await connection.execute(statements.CREATE_KIND_INDEX)
         yield "made the index idx_agent_liveness_kind"
-    if not shape.notifies and shape.may_create:
-        await connection.execute(statements.CREATE_NOTIFY_FUNCTION.format(schema=shape.schema))
-        await connection.execute(statements.CREATE_NOTIFY_TRIGGER.format(schema=shape.schema))
+    if not shape.notifies and shape.may_create and await _make_trigger(connection, shape.schema):
         yield "made the trigger tenure_stop_notify"
+
+
+async def _make_trigger(connection: Connection, schema: str) -> bool:
+    """False when the server will not have it, for whatever reason: the trigger only makes things faster."""
+    try:
+        async with connection.transaction():  # a savepoint: a refusal undoes this and nothing else
+            await connection.execute(statements.CREATE_NOTIFY_FUNCTION.format(schema=schema))
+            await connection.execute(statements.CREATE_NOTIFY_TRIGGER.format(schema=schema))
+    except Exception as error:
+        if sqlstate_of(error) is None or sqlstate_of(error) in _RACES:
+            raise
+        return False
+    return True
 
 
 def _report(shape: _Shape, changed: tuple[str, ...]) -> MigrationReport:

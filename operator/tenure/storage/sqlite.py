@@ -84,7 +84,11 @@ class SqliteLivenessStorage:
         except OperationalError as error:
             # sqlite3's texts name tables and columns, never values; still, only ours are shown.
             missing = "no such table" in str(error) or "no such column" in str(error)
-            reason = "a table is missing: call migrate()" if missing else "locked, or not a database"
+            reason = (
+                "a table is missing: call migrate()"
+                if missing
+                else "cannot be opened, is locked, or is no database"
+            )
         except Exception as error:  # noqa: BLE001 - whatever a driver raises, callers see one type
             reason = reason_of(error)
         raise DatabaseUnavailable(self._name, reason)

@@ -134,6 +134,22 @@ async def test_a_block_that_raises_is_a_crash_and_its_row_expires_by_itself(stor
     assert row.alive(datetime.now(UTC))
 
 
+@pytest.mark.accept("L-4")
+@pytest.mark.parametrize("graceful", [True, False], ids=["stopped", "crashed"])
+async def test_no_session_is_left_open_while_the_process_lives_on(
+    database_url: str, postgres_server: PostgresServer, graceful: bool
+) -> None:
+    reporter = LivenessReporter.from_env(environ={"TENURE_DATABASE_URL": database_url})
+    await reporter.start()
+    assert await postgres_server.sessions("tenure-agent") == 1
+    await (reporter.stop() if graceful else reporter.abandon())
+    await eventually(lambda: _no_session(postgres_server), within=2)
+
+
+async def _no_session(server: PostgresServer) -> bool:
+    return await server.sessions("tenure-agent") == 0
+
+
 @pytest.mark.accept("L-6")
 async def test_it_starts_without_a_database_and_beats_within_two_intervals_of_its_return(
     own_postgres: PostgresServer, caplog: pytest.LogCaptureFixture

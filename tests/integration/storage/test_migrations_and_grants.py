@@ -181,6 +181,33 @@ async def test_a_role_that_may_not_alter_is_welcome_when_the_column_is_there_and
     await storage.aclose()
 
 
+@pytest.mark.parametrize("obstacle", ["no right in the schema", "somebody else's function"])
+async def test_an_owner_who_may_not_make_the_trigger_still_gets_the_column(
+    database_url: str, postgres_server: PostgresServer, obstacle: str
+) -> None:
+    name = database_url.rsplit("/", 1)[1]
+    owner = f"{name}_owner"
+    await postgres_server.create_role(owner)
+    await postgres_server.execute(
+        OLD_TABLE.format(real="DOUBLE PRECISION", time="TIMESTAMPTZ")
+        + f"; ALTER TABLE cks_agent_liveness OWNER TO {owner}; CREATE INDEX idx_agent_liveness_kind "
+        "ON cks_agent_liveness (process_kind, last_heartbeat_at)",
+        database=name,
+    )
+    if obstacle == "somebody else's function":
+        await postgres_server.execute(f"GRANT CREATE ON SCHEMA public TO {owner}", database=name)
+        await postgres_server.execute(
+            "CREATE FUNCTION tenure_stop_notify() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+            database=name,
+        )
+    storage = PostgresLivenessStorage(Masked(postgres_server.as_role(database_url, owner)))
+    report = await storage.migrate()
+    assert report.changed == ("added the column desired_state",)
+    assert not report.notify
+    assert any("polling" in sentence for sentence in report.missing)
+    await storage.aclose()
+
+
 def test_the_command_migrates_and_says_what_it_did(database_url: str) -> None:
     app = Typer()
     app.command()(migrate)

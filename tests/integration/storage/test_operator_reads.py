@@ -263,6 +263,17 @@ async def test_a_server_that_turned_read_only_is_left_for_the_next_one(own_postg
     await agents.aclose()
 
 
+async def test_behind_a_pooler_that_swaps_sessions_no_call_fails(
+    agents: PostgresLivenessStorage, database: Database
+) -> None:
+    await agents.upsert_agent_liveness(a_record("one"))
+    for _ in range(3):
+        assert await database.request_agent_stop("one")
+        # What the next client of the same pooler finds: a session that knows none of its statements.
+        await database._pool.run(lambda connection: connection.execute("DEALLOCATE ALL"))
+    assert await database.request_agent_stop("one")
+
+
 async def _still_writable(database: Database) -> bool:
     """False until the server has read its new settings; then the call raises."""
     await database.request_agent_stop("one")
