@@ -337,7 +337,6 @@ def test_a_blocking_agent_hears_the_table_and_ends_after_its_task(tmp_path: Path
     assert not [thread for thread in threading.enumerate() if thread.name == "tenure-liveness"]
 
 
-@pytest.mark.accept("P-9")
 async def test_a_tick_costs_less_than_a_millisecond_of_cpu(database_url: str) -> None:
     storage = PostgresLivenessStorage(Masked(database_url))
     reporter = LivenessReporter(storage, "critic", 30, stop_event=asyncio.Event())
