@@ -10,6 +10,7 @@ from tenure.model.reasons import (
     ConditionReason,
     ConditionType,
     DesiredState,
+    LivenessMode,
     OnExternalStop,
     RestartPolicy,
     StopOrigin,
@@ -86,6 +87,7 @@ class Judge:
         assert new.restarts >= old.restarts
         if old.stop is not None and new.stop is not None and old.stop.instance == new.stop.instance:
             self._same_stop(world, old.stop, new.stop)
+        self._end(world, old.stop, new.stop)
         if old.stop is not None and new.stop is None and new.instance == old.instance:
             assert old.stop.origin is StopOrigin.DISRUPTION, f"a stop by {old.stop.origin} was forgotten"
             assert old.stop.finished_at is None
@@ -112,6 +114,23 @@ class Judge:
         wanted = world.resource.spec.desired_state is DesiredState.STOP_REQUESTED
         assert rewritten, f"the origin became {new.origin} after {old.origin}"
         assert wanted, "Resource was written though the resource asks for nothing"
+
+    def _end(self, world: World, old: StopStatus | None, new: StopStatus | None) -> None:
+        """What is said of an end is what somebody who saw everything would say."""
+        known = old if old is not None and new is not None and old.instance == new.instance else None
+        if new is None or new.finished_at is None or (known is not None and known.finished_at is not None):
+            return
+        pod = world.pods[new.instance]
+        assert pod.ended, "an end was recorded of an agent that lives"
+        assert new.exit_code in (pod.exit_code, None)
+        assert new.graceful is not True or pod.exit_code in (0, None), "a kill was called graceful"
+        deleted = pod.deleted is not None and (pod.finished is None or pod.deleted < pod.finished)
+        table = world.resource.spec.liveness.mode is LivenessMode.TABLE
+        row = world.rows.get(pod.uid)
+        if deleted or pod.disrupted or (table and row is not None and row.marked):
+            assert new.origin is not None, "an end that somebody asked for was recorded as a crash"
+        elif known is None and not pod.gone:
+            assert new.origin is None, f"nobody asked, and yet it was {new.origin}"
 
     def _replacement(self, world: World, old: Status, new: Status) -> None:
         """Nobody is replaced for a silence that an outage or a restart of the operator explains."""

@@ -34,7 +34,7 @@ class Operator:
 
     def run(self) -> None:
         """Passes, until one has come to rest; whatever fails is tried again."""
-        for _ in range(20):
+        for _ in range(40):
             try:
                 self._pass()
             except OperatorCrashed:
@@ -48,7 +48,7 @@ class Operator:
         raise AssertionError("the operator never comes to rest")
 
     def _pass(self) -> None:
-        for _ in range(LOOKS):
+        for _ in range(LOOKS + len(self.world.faults)):
             verdict = self.look()
             self.memory = verdict.memory
             self.wake_at = None

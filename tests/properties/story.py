@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.properties.operator import Operator
 from tests.properties.world import World
-from tests.support.builders import changed, template
+from tests.support.builders import changed, deleting, template
 
 Event = tuple[Any, ...]
 
@@ -67,7 +67,7 @@ class Story:
             self.operator.run()
         return self
 
-    def calm(self, seconds: float = 4000.0) -> "Story":
+    def calm(self, seconds: float = 1500.0) -> "Story":
         """Heal whatever is broken, and wait until every drain, back-off and patience is over."""
         world = self.world
         while world.pending_creates:
@@ -107,6 +107,9 @@ class Story:
                 world.deaf = not world.deaf
             case ("task",):
                 world.task = None if world.task else 7
+            case ("delete",):
+                world.version += 1
+                world.resource = deleting(world.resource)
             case ("refuse",):
                 world.refusing = not world.refusing
             case ("land",):

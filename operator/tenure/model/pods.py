@@ -96,9 +96,9 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
     if not all(isinstance(meta.get(key), str) for key in ("name", "namespace", "uid")):
         raise UnreadableObject("a pod without name, namespace or UID")
     owner = _controller(meta)
-    statuses = {s.get("name"): s for s in _mappings(status, "containerStatuses")}
-    containers = [c.get("name") for c in _mappings(spec, "containers")]
-    agent_name = containers[0] if containers else None
+    statuses = {str(s.get("name")): s for s in _mappings(status, "containerStatuses")}
+    containers = [str(c.get("name")) for c in _mappings(spec, "containers")]
+    agent_name = containers[0] if containers else ""
     others = [s for name, s in statuses.items() if name != agent_name and "running" in _mapping(s, "state")]
     deleted_at = read_time(meta.get("deletionTimestamp"))
     grace = _integer(meta.get("deletionGracePeriodSeconds"))

@@ -252,4 +252,4 @@ def _stalled(observation: Observation) -> Verdict:
     if rejection.namespace_terminating:
         return TRUE, ConditionReason.NAMESPACE_TERMINATING, "the namespace is being deleted"
     reason = ConditionReason.FOREIGN_POD if rejection.foreign_pod else ConditionReason.TEMPLATE_REJECTED
-    return TRUE, reason, rejection.message
+    return TRUE, reason, rejection.message or "the API server refused the pod"

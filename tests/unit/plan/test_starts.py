@@ -231,6 +231,12 @@ def test_an_ordinal_is_one_more_than_status_and_every_pod_show(
     assert instance.ordinal < taken.ordinal
 
 
+def test_a_pod_that_came_back_after_its_end_was_recorded_is_ended() -> None:
+    pod = running_pod(process())
+    resource = stopped(process(), pod, StopOrigin.DISRUPTION)
+    assert deeds(plan(resource, pod, rows=reading(row()))) == (DeletePod(pod.name, pod.uid, None),)
+
+
 def test_a_number_given_up_is_not_used_again() -> None:
     resource, pod = after(StopOrigin.RESOURCE)
     assert resource.status.instance is not None
