@@ -314,7 +314,7 @@ class TestOutage:
         async with bench.running():
             await tracked(bench, by_id("uid-1"))
             bench.watch.track(PLANNER, by_id("uid-2"))
-            await eventually(lambda: [by_id("uid-2")] in bench.database.reads, within=2, every=0.005)
+            await eventually(lambda: bench.failures.count == 2, within=2, every=0.005)
             bench.database.error = None
             bench.database.announce("uid-1")
             await eventually(lambda: sorted(bench.woken) == [CRITIC, PLANNER], within=2, every=0.005)
