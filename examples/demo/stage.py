@@ -1,14 +1,16 @@
-"""What the story uses of the cluster: kubectl, helm and psql, as anybody would call them."""
+"""What the demo uses of the cluster: kubectl, helm and psql, as anybody would call them."""
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SYSTEM, AGENTS = "tenure-demo-system", "tenure-demo"
-DATABASE = "deployment/tenure-trial-postgresql"
+CHART = ROOT / "charts" / "tenure"
+SECRET = "tenure-trial-postgresql"  # noqa: S105 (the name of a Secret)
+Object = dict[str, Any]
 
 
 class Failed(RuntimeError):
@@ -19,68 +21,72 @@ def run(words: Sequence[str], stdin: str | None = None) -> str:
     """The command's output. Raises ``Failed``."""
     done = subprocess.run(list(words), input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Failed(f"{' '.join(words[:4])} ...: {(done.stderr or done.stdout).strip()[-1500:]}")
+        raise Failed(f"{' '.join(words[:6])} ...: {(done.stderr or done.stdout).strip()[-1500:]}")
     return done.stdout
 
 
-def kubectl(*words: str, namespace: str = AGENTS, stdin: str | None = None) -> str:
-    """kubectl in one namespace. Raises ``Failed``."""
-    return run(["kubectl", f"--namespace={namespace}", *words], stdin)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One installation: the release in the namespace ``system``, the agents in ``agents``; images by name and tag."""
 
+    system: str
+    agents: str
+    tenure: str
+    postgres: str
 
-def install(tenure: str, postgres: str) -> None:
-    """The chart, with the trial PostgreSQL; returns when operator and database are ready."""
-    for name in (SYSTEM, AGENTS):
-        kubectl(
-            "apply",
-            "-f",
-            "-",
-            stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
+    def kubectl(self, *words: str, namespace: str | None = None, stdin: str | None = None) -> str:
+        """kubectl in the agents' namespace, or in another. Raises ``Failed``."""
+        return run(["kubectl", f"--namespace={namespace or self.agents}", *words], stdin)
+
+    def apply(self, *objects: Object) -> None:
+        """``kubectl apply``."""
+        self.kubectl(
+            "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         )
-    values = {
-        "image.repository": tenure.partition(":")[0],
-        "image.tag": tenure.partition(":")[2],
-        "trialPostgresql.enabled": "true",
-        "trialPostgresql.image.repository": postgres.partition(":")[0],
-        "trialPostgresql.image.tag": postgres.partition(":")[2],
-        "trialPostgresql.shareWith": "{" + AGENTS + "}",
-    }
-    settings = [f"--set={name}={value}" for name, value in values.items()]
-    chart = str(ROOT / "charts" / "tenure")
-    run(
-        [
-            "helm",
-            "upgrade",
-            "--install",
-            "tenure",
-            chart,
-            f"--namespace={SYSTEM}",
-            "--wait",
-            "--timeout=180s",
-            *settings,
-        ]
-    )
 
+    def install(self, values: Mapping[str, str] | None = None) -> None:
+        """Install or upgrade; returns when operator and trial PostgreSQL are ready."""
+        for name in (self.system, self.agents):
+            self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        settings = {
+            "image.repository": self.tenure.partition(":")[0],
+            "image.tag": self.tenure.partition(":")[2],
+            "trialPostgresql.enabled": "true",
+            "trialPostgresql.image.repository": self.postgres.partition(":")[0],
+            "trialPostgresql.image.tag": self.postgres.partition(":")[2],
+            "trialPostgresql.shareWith": f"{{{self.agents}}}",
+            **(values or {}),
+        }
+        command = ["helm", "upgrade", "--install", "tenure", str(CHART), f"--namespace={self.system}"]
+        run(
+            [
+                *command,
+                "--wait",
+                "--timeout=240s",
+                *(f"--set={name}={value}" for name, value in settings.items()),
+            ]
+        )
 
-def uninstall() -> None:
-    """Everything that the demo made: resources first, then the release, then the namespaces."""
-    kubectl("delete", "agentprocesses", "--all", "--wait=true", "--timeout=60s")
-    run(["helm", "uninstall", "tenure", f"--namespace={SYSTEM}", "--wait"])
-    kubectl("delete", "namespace", SYSTEM, AGENTS, "--wait=false")
+    def uninstall(self) -> None:
+        """Everything that was made: resources first, then the release, then the namespaces."""
+        self.kubectl("delete", "agentprocesses", "--all", "--wait=true", "--timeout=90s")
+        run(["helm", "uninstall", "tenure", f"--namespace={self.system}", "--wait"])
+        self.kubectl("delete", "namespace", self.system, self.agents, "--wait=false")
 
+    def processes(self) -> dict[str, Object]:
+        """The AgentProcesses by name."""
+        items = json.loads(self.kubectl("get", "agentprocesses", "-o", "json"))["items"]
+        return {item["metadata"]["name"]: item for item in items}
 
-def agents() -> dict[str, dict[str, Any]]:
-    """The AgentProcesses by name."""
-    items = json.loads(kubectl("get", "agentprocesses", "-o", "json"))["items"]
-    return {item["metadata"]["name"]: item for item in items}
+    def patch(self, name: str, **spec: Any) -> None:
+        """Change spec, as ``kubectl patch`` does."""
+        self.kubectl("patch", "agentprocess", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
+    def sql(self, statement: str) -> str:
+        """What psql says in the trial database: one row a line, columns separated by a bar."""
+        words = ("exec", f"deployment/{SECRET}", "--", "psql", "-U", "tenure", "-d", "tenure", "-qAtX", "-c")
+        return self.kubectl(*words, statement, namespace=self.system).strip()
 
-def sql(statement: str) -> str:
-    """What psql says in the trial database: one row a line, columns separated by a bar."""
-    words = ("exec", DATABASE, "--", "psql", "-U", "tenure", "-d", "tenure", "-qAtX", "-c", statement)
-    return kubectl(*words, namespace=SYSTEM).strip()
-
-
-def kill_worker(pod: str) -> None:
-    """SIGKILL for the agent's process inside its pod, as an out-of-memory killer would do it."""
-    kubectl("exec", pod, "--", "sh", "-c", "kill -9 $(cat /tmp/pid)")
+    def kill_worker(self, pod: str) -> None:
+        """SIGKILL for the agent's process inside its pod, as an out-of-memory killer would do it."""
+        self.kubectl("exec", pod, "--", "sh", "-c", "kill -9 $(cat /tmp/pid)")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from examples.demo import stage
+from examples.demo.stage import Failed, Object, Stage
 from examples.worker.task_queue import REPORT, SCHEMA
 
 HERE = Path(__file__).resolve().parent
@@ -31,6 +31,7 @@ class Late(RuntimeError):
 class Story:
     """Watches the agents and tells what changes; everything it says has a time in front of it."""
 
+    stage: Stage
     began: float = field(default_factory=time.monotonic)
     seen: dict[str, tuple[str, str]] = field(default_factory=dict)
     stops: dict[str, float] = field(default_factory=dict)
@@ -40,18 +41,18 @@ class Story:
         """One line."""
         console.print(f"[dim]{time.monotonic() - self.began:6.1f} s[/dim]  {text}", style=style)
 
-    def until(self, what: str, met: Callable[[dict[str, dict[str, Any]]], bool], limit: float) -> float:
+    def until(self, what: str, met: Callable[[dict[str, Object]], bool], limit: float) -> float:
         """Watch until ``met``; returns the seconds it took. Raises ``Late``."""
         start = time.monotonic()
         while time.monotonic() - start < limit:
-            agents = stage.agents()
+            agents = self.stage.processes()
             self._tell(agents)
             if met(agents):
                 return time.monotonic() - start
             time.sleep(0.3)
         raise Late(f"not within {limit:.0f} s: {what}")
 
-    def _tell(self, agents: dict[str, dict[str, Any]]) -> None:
+    def _tell(self, agents: dict[str, Object]) -> None:
         for name, agent in agents.items():
             status = agent.get("status", {})
             phase = status.get("phase", "")
@@ -59,45 +60,38 @@ class Story:
             if self.seen.get(name, ("", ""))[0] != phase and phase:
                 self.say(f"[bold]{name:7}[/bold] {phase:9} {news[1]}")
             self.seen[name] = news
-        done = report()["finished"]
+        done = self.report()["finished"]
         if done // 5 > self.finished // 5:
             self.say(f"[dim]queue   {done} of {TASKS} tasks finished[/dim]")
         self.finished = done
+
+    def report(self) -> dict[str, int]:
+        """What became of the tasks, counted from the journal."""
+        found: dict[str, int] = json.loads(self.stage.sql(REPORT))
+        return found
+
+    def pod_of(self, name: str) -> str:
+        """The pod of the agent's present instance."""
+        return str(self.stage.processes()[name]["status"]["instance"]["podName"])
 
 
 def sentence(status: dict[str, Any], phase: str) -> str:
     """Why the agent is in this phase, in the operator's own words."""
     wanted = {"Draining": "Draining", "Stopped": "Stopped", "Failed": "Stopped"}.get(phase, "Ready")
-    found = next((c for c in status.get("conditions", ()) if c["type"] == wanted), {})
+    found: Object = next((c for c in status.get("conditions", ()) if c["type"] == wanted), {})
     task = status.get("currentTask")
     held = f" (task {task['id']} in hand)" if task and phase == "Draining" else ""
     return str(found.get("message", "")) + held
 
 
-def report() -> dict[str, int]:
-    """What became of the tasks, counted from the journal."""
-    found: dict[str, int] = json.loads(stage.sql(REPORT))
-    return found
-
-
-def phase(name: str, wanted: str) -> Callable[[dict[str, dict[str, Any]]], bool]:
+def phase(name: str, wanted: str) -> Callable[[dict[str, Object]], bool]:
     """True once the agent is in the phase."""
     return lambda agents: agents[name].get("status", {}).get("phase") == wanted
 
 
-def busy(name: str) -> Callable[[dict[str, dict[str, Any]]], bool]:
+def busy(name: str) -> Callable[[dict[str, Object]], bool]:
     """True while the agent holds a task."""
     return lambda agents: "currentTask" in agents[name].get("status", {})
-
-
-def pod_of(name: str) -> str:
-    """The pod of the agent's present instance."""
-    return str(stage.agents()[name]["status"]["instance"]["podName"])
-
-
-def patch(name: str, **spec: Any) -> None:
-    """Change spec, as ``kubectl patch`` does."""
-    stage.kubectl("patch", "agentprocess", name, "--type=merge", "-p", json.dumps({"spec": spec}))
 
 
 def stop_through_the_resource(story: Story) -> None:
@@ -107,7 +101,7 @@ def stop_through_the_resource(story: Story) -> None:
             "reviewer", "reader"
         )
     )
-    patch("reader", desiredState="StopRequested")
+    story.stage.patch("reader", desiredState="StopRequested")
     story.stops["reader, through the resource"] = story.until(
         "reader stopped", phase("reader", "Stopped"), 70
     )
@@ -118,41 +112,41 @@ def stop_through_the_table(story: Story) -> None:
     story.say(
         "[cyan]psql: UPDATE cks_agent_liveness SET desired_state = 'stop_requested' for the pod of writer[/cyan]"
     )
-    stage.sql(MARK.format(pod=pod_of("writer")))
+    story.stage.sql(MARK.format(pod=story.pod_of("writer")))
     story.stops["writer, through the table"] = story.until("writer stopped", phase("writer", "Stopped"), 70)
 
 
 def crash(story: Story) -> None:
     story.until("tester holds a task", busy("tester"), 60)
-    before = pod_of("tester")
+    before = story.pod_of("tester")
     story.say("[cyan]kill -9 for the process of tester, in the middle of a task[/cyan]")
-    stage.kill_worker(before)
+    story.stage.kill_worker(before)
     story.until("tester noticed", lambda agents: not phase("tester", "Running")(agents), 30)
     story.until(
-        "tester runs again", lambda a: phase("tester", "Running")(a) and pod_of("tester") != before, 60
+        "tester runs again", lambda a: phase("tester", "Running")(a) and story.pod_of("tester") != before, 60
     )
 
 
 def start_again(story: Story) -> None:
     story.say("[cyan]kubectl patch ap reader -> Running; ap writer -> a new restartToken[/cyan]")
-    patch("reader", desiredState="Running")
-    patch("writer", restartToken="demo-2")
+    story.stage.patch("reader", desiredState="Running")
+    story.stage.patch("writer", restartToken="demo-2")
     story.until("reader runs", phase("reader", "Running"), 60)
     story.until("writer runs", phase("writer", "Running"), 60)
 
 
 def finish(story: Story) -> None:
-    story.until("the queue is empty", lambda _: report()["finished"] == TASKS, 180)
+    story.until("the queue is empty", lambda _: story.report()["finished"] == TASKS, 180)
     story.say("[cyan]the queue is empty: all three are asked to stop[/cyan]")
     for name in ("reader", "writer", "tester"):
-        patch(name, desiredState="StopRequested")
+        story.stage.patch(name, desiredState="StopRequested")
     for name in ("reader", "writer", "tester"):
         story.until(f"{name} stopped", phase(name, "Stopped"), 90)
 
 
 def summary(story: Story) -> bool:
     """Print it; True when nothing was lost and nothing done twice."""
-    counted = report()
+    counted = story.report()
     table = Table(
         title="What became of the work, from the agents' own journal", title_justify="left", show_header=False
     )
@@ -170,10 +164,11 @@ def summary(story: Story) -> bool:
 
 def main(tenure: str, postgres: str) -> int:
     """The exit code: 0 when no task was lost or done twice."""
-    story = Story()
+    stage = Stage("tenure-demo-system", "tenure-demo", tenure, postgres)
+    story = Story(stage)
     story.say("helm install: the operator, two replicas, and a trial PostgreSQL")
     try:
-        stage.install(tenure, postgres)
+        stage.install()
         stage.sql(SCHEMA.read_text())
         stage.sql(ADD_TASKS % TASKS)
         story.say(f"{TASKS} tasks of 2 to 5 seconds are in the queue; kubectl apply: three agents")
@@ -185,7 +180,7 @@ def main(tenure: str, postgres: str) -> int:
         start_again(story)
         finish(story)
         good = summary(story)
-    except (Late, stage.Failed) as error:
+    except (Late, Failed) as error:
         story.say(f"[red]the demo failed: {error}[/red]")
         return 1
     finally:
