@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import build, images
+from tests.cluster import build
 from tests.cluster.choose import cluster
 from tests.support.wait import eventually
 
@@ -65,8 +65,8 @@ class Installed:
 
 @pytest.fixture(scope="module")
 def release() -> Iterator[Installed]:
+    # tests.run has loaded the images: inside the cluster's network none can be built.
     os.environ.setdefault("KUBECONFIG", str(cluster().kubeconfig))
-    cluster().load(images.tenure(TENURE), images.postgres(POSTGRES))
     namespace = f"install-{uuid.uuid4().hex[:6]}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
     served = run(build.kubectl(), "get", "customresourcedefinitions", "--output=name")
