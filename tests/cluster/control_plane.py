@@ -10,12 +10,14 @@ import os
 import secrets
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 
 from tests.cluster import build
@@ -200,12 +202,12 @@ class ControlPlane:
 
     def wait_until_served(self, within: float = 60.0) -> None:
         """Return when ``/readyz`` says ok."""
-        self._wait_for(["get", "--raw=/readyz"], "the API server", within)
+        self._wait_for("/readyz", "the API server", within)
 
     def wait_for_default_account(self, within: float = 20.0) -> None:
         """Return when pods can be created in the ``default`` namespace: they need its ServiceAccount."""
-        what = "the default ServiceAccount"
-        self._wait_for(["get", "serviceaccount", "default", "--output=name"], what, within)
+        url = "/api/v1/namespaces/default/serviceaccounts/default"
+        self._wait_for(url, "the default ServiceAccount", within)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
         """Run kubectl as the admin and return its output; raises ``CalledProcessError`` with stderr
@@ -256,12 +258,23 @@ class ControlPlane:
     def _kubernetes(self, name: str, arguments: Sequence[str]) -> None:
         self.processes.start(name, [self.program, name, *arguments])
 
-    def _wait_for(self, arguments: list[str], what: str, within: float) -> None:
-        until = time.monotonic() + within
-        while True:
+    def _answers(self, url: str) -> bool:
+        """True when a GET succeeds. Without kubectl where possible: it costs more than a busy machine has."""
+        if self.processes.prefix:
             with contextlib.suppress(subprocess.SubprocessError):
-                self.kubectl(*arguments, "--request-timeout=3s", timeout=10)
-                return
+                self.kubectl("get", f"--raw={url}", "--request-timeout=3s", timeout=10)
+                return True
+            return False
+        tls = ssl.create_default_context(cafile=str(self.authority))
+        connection = HTTPSConnection(self.address, self.ports.api, timeout=3, context=tls)
+        with contextlib.suppress(OSError, HTTPException), contextlib.closing(connection):
+            connection.request("GET", url, headers={"Authorization": f"Bearer {self.token}"})
+            return connection.getresponse().status == 200
+        return False
+
+    def _wait_for(self, url: str, what: str, within: float) -> None:
+        until = time.monotonic() + within
+        while not self._answers(url):
             self.processes.check()
             if time.monotonic() > until:
                 words = self.processes.last_words("kube-apiserver")
