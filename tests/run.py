@@ -33,13 +33,17 @@ def run(suite: str, arguments: list[str]) -> int:
 
 def run_e2e(arguments: list[str]) -> int:
     """Start a cluster, or use the one that runs; run the suite inside its network; end what was started."""
-    from tests.cluster.choose import cluster  # late: the unit tests need nothing of it
+    from tests.cluster import build, images  # late: the unit tests need nothing of it
+    from tests.cluster.choose import cluster
     from tests.cluster.say import CannotStart
 
     target = cluster()
     ran_before = target.ready()
     try:
         target.up()
+        # Out here: inside the cluster's network nothing can be fetched.
+        build.helm()
+        target.load(images.tenure(), images.worker(), images.postgres())
     except CannotStart as missing:
         print(f"{collected('e2e')} end-to-end tests skipped: {missing}", flush=True)
         return 1 if os.environ.get("CI") == "true" else 0
