@@ -89,7 +89,8 @@ def changed(resource: AgentProcess, **spec: Any) -> AgentProcess:
 
 def deleting(resource: AgentProcess) -> AgentProcess:
     """The same object after somebody deleted it in the foreground."""
-    metadata = resource.metadata.model_copy(update={"deletion_timestamp": NOW})
+    generation = resource.metadata.generation + 1  # as the API server does
+    metadata = resource.metadata.model_copy(update={"deletion_timestamp": NOW, "generation": generation})
     return resource.model_copy(update={"metadata": metadata})
 
 

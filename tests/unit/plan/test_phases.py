@@ -216,6 +216,15 @@ def test_an_agent_that_drains_is_never_hung() -> None:
     assert written(verdict).phase is Phase.DRAINING
 
 
+@pytest.mark.accept("L-8")
+def test_a_silent_agent_whose_pod_somebody_deletes_is_a_disruption_and_not_hung() -> None:
+    pod = running_pod(process(), deleted=3)
+    resource = recorded(process(hung={"policy": "Restart"}), pod)
+    stop = written(plan(resource, pod, rows=reading(row(age=1000)), memory=EXPIRED)).stop
+    assert stop is not None
+    assert stop.origin is StopOrigin.DISRUPTION
+
+
 @pytest.mark.accept("L-22")
 @pytest.mark.parametrize("pods", [0, 1])
 def test_every_condition_is_there_from_the_first_status_on_with_generation_reason_and_sentence(
