@@ -27,7 +27,7 @@ from tests.cluster.say import CannotStart
 
 SERVICE_RANGE = "10.96.0.0/16"
 SERVICE_ADDRESS = "10.96.0.1"
-_SCRATCH = "tenure-control-plane-"
+SCRATCH = "tenure-control-plane-"
 _NAMES = (
     "localhost",
     "kubernetes",
@@ -292,7 +292,7 @@ def start_for_tests(*, node_grace: int = 20, api_arguments: Sequence[str] = ()) 
     meanwhile."""
     sweep()
     for attempt in range(3):
-        folder = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
         plane = ControlPlane(folder, node_grace=node_grace, api_arguments=api_arguments)
         try:
             plane.start()
@@ -315,7 +315,7 @@ def remove(plane: ControlPlane) -> None:
 
 def sweep() -> None:
     """End what a crashed test run left behind: programs whose run is gone, and their folder."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
+    for folder in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
         with contextlib.suppress(FileNotFoundError):  # another run removes its own
             if folder.stat().st_uid != os.geteuid():
                 continue

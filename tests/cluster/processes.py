@@ -73,12 +73,12 @@ class Processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(program.pid, number)
             self._wait(program, limit)
-        child = self._children.pop(program.pid, None)
-        if child is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(1)
         if program in self.programs:
             self.programs.remove(program)
+            child = self._children.pop(program.pid, None)
+            if child is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(1)
         self._save()
 
     def running(self, name: str) -> Program | None:

@@ -1,10 +1,17 @@
 """The harness itself: what the other integration tests stand on."""
 
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
+import pytest
 import pytest_asyncio
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster import cache
+from tests.cluster.control_plane import SCRATCH, ControlPlane, sweep
+from tests.cluster.processes import Processes, Program
 from tests.support.api import AdminClient, ApiError, Object, path
 from tests.support.cluster import api, control_plane, kubectl, namespace
 from tests.support.kubelet import Kubelet
@@ -148,6 +155,68 @@ async def test_a_cordoned_node_takes_no_new_pod(api: AdminClient, kubelet: Kubel
     assert "nodeName" not in (await api.get(path("pods", namespace, "waits")))["spec"]
     await api.patch(node, {"spec": {"unschedulable": None}})
     await working(api, kubelet, namespace, "waits")
+
+
+def test_what_a_killed_test_run_left_is_ended_by_the_next() -> None:
+    folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
+    crashed = f"""
+from pathlib import Path
+from tests.cluster.processes import Processes
+print(Processes(Path({str(folder)!r})).start("sleeper", ["sleep", "600"]).pid)
+"""
+    words = [sys.executable, "-c", crashed]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=cache.REPOSITORY)
+    left = Processes.left_in(folder).programs[0]
+    assert left.pid == int(done.stdout)
+    assert left.alive()
+    sweep()
+    assert not left.alive()
+    assert not folder.exists()
+
+
+def test_a_program_is_known_by_more_than_its_number(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    sleeper = processes.start("sleeper", ["sleep", "600"])
+    stranger = Program("etcd", sleeper.pid, sleeper.started - 1)
+    processes.stop(stranger, patience=0.0)
+    assert sleeper.alive(), "a stranger that got the same pid was ended"
+    processes.stop(sleeper)
+    assert not sleeper.alive()
+
+
+def test_a_program_deaf_to_sigterm_is_killed(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    deaf = processes.start("deaf", [sys.executable, "-c", _DEAF])
+    log = tmp_path / "logs" / "deaf.log"
+    wait_for(lambda: "working" in log.read_text())
+    processes.stop(deaf, patience=0.2)
+    assert not deaf.alive()
+
+
+def test_an_artefact_is_made_once_for_all_clones_of_a_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def make(target: Path) -> None:
+        made.append(target)
+        target.write_text("content")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("TENURE_CACHE", raising=False)
+    for clone in ("one", "one", "two"):
+        monkeypatch.setattr(cache, "REPOSITORY", tmp_path / clone)
+        assert cache.artefact("bin", "thing-1", make).read_text() == "content"
+    assert len(made) == 1
+    assert cache.digest(["a", "b"]) != cache.digest(["ab", ""])
+
+
+def wait_for(probe: Callable[[], bool], within: float = 10.0) -> None:
+    """As ``eventually``, for a test that is no coroutine."""
+    until = time.monotonic() + within
+    while not probe():
+        assert time.monotonic() < until, "the program does not start"
+        time.sleep(0.02)
 
 
 async def _in_phase(api: AdminClient, namespace: str, name: str, phase: str) -> Object | None:
