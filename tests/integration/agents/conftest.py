@@ -45,12 +45,13 @@ async def kubelet(api: AdminClient) -> AsyncIterator[Kubelet]:
 @pytest_asyncio.fixture
 async def make_world(
     control_plane_with_crds: ControlPlane, api: AdminClient, kubelet: Kubelet
-) -> AsyncIterator[Callable[[PostgresServer], Awaitable[World]]]:
+) -> AsyncIterator[Callable[..., Awaitable[World]]]:
     """Worlds on a database server of the test's choice, watched from their beginning."""
     made: list[tuple[World, asyncio.Task[None]]] = []
 
-    async def make(server: PostgresServer) -> World:
-        namespace, url = await asyncio.gather(new_namespace(api, prefix="agents"), migrated_database(server))
+    async def make(server: PostgresServer, url: str = "") -> World:
+        namespace = await new_namespace(api, prefix="agents")
+        url = url or await migrated_database(server)
         secret = {"metadata": {"name": SECRET}, "data": {"url": b64encode(url.encode()).decode()}}
         await api.create(path("secrets", namespace), secret)
         history = History(api, namespace)
@@ -69,17 +70,13 @@ async def make_world(
 
 
 @pytest_asyncio.fixture
-async def world(
-    make_world: Callable[[PostgresServer], Awaitable[World]], postgres_server: PostgresServer
-) -> World:
+async def world(make_world: Callable[..., Awaitable[World]], postgres_server: PostgresServer) -> World:
     """A world on the shared database server."""
     return await make_world(postgres_server)
 
 
 @pytest_asyncio.fixture
-async def frail_world(
-    make_world: Callable[[PostgresServer], Awaitable[World]], own_postgres: PostgresServer
-) -> World:
+async def frail_world(make_world: Callable[..., Awaitable[World]], own_postgres: PostgresServer) -> World:
     """A world whose database server may be stopped and frozen."""
     return await make_world(own_postgres)
 
