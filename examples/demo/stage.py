@@ -61,6 +61,8 @@ class Stage:
         run(
             [
                 *command,
+                # The definitions that an earlier release of another namespace left behind.
+                "--take-ownership",
                 "--wait",
                 "--timeout=240s",
                 *(f"--set={name}={value}" for name, value in settings.items()),

@@ -4,7 +4,6 @@ The release watches its own namespace only, so that it can stand beside the one 
 """
 
 import json
-import os
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.demo.stage import Stage
 from tests.cluster import build
-from tests.cluster.choose import cluster
 from tests.support.wait import eventually
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "tenure"
-TENURE, POSTGRES = "tenure:dev", "postgres:test"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 Object = dict[str, Any]
 
@@ -64,22 +62,19 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def release() -> Iterator[Installed]:
-    # tests.run has loaded the images: inside the cluster's network none can be built.
-    os.environ.setdefault("KUBECONFIG", str(cluster().kubeconfig))
+def release(stage: Stage) -> Iterator[Installed]:
     namespace = f"install-{uuid.uuid4().hex[:6]}"
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": RESTRICTED}}
-    served = run(build.kubectl(), "get", "customresourcedefinitions", "--output=name")
     settings = {
-        "image.repository": TENURE.partition(":")[0],
-        "image.tag": TENURE.partition(":")[2],
+        "image.repository": stage.tenure.partition(":")[0],
+        "image.tag": stage.tenure.partition(":")[2],
         "trialPostgresql.enabled": "true",
-        "trialPostgresql.image.repository": POSTGRES.partition(":")[0],
-        "trialPostgresql.image.tag": POSTGRES.partition(":")[2],
+        "trialPostgresql.image.repository": stage.postgres.partition(":")[0],
+        "trialPostgresql.image.tag": stage.postgres.partition(":")[2],
         "watchNamespaces": f"{{{namespace}}}",
-        # The tests' own release may watch every namespace; no agent is made here, so they do not meet.
+        # The suite's release watches every namespace; no agent is made here, so they do not meet.
         "overlapCheck": "false",
-        "crds.install": str("agentprocesses.tenure.dev" not in served).lower(),
+        "crds.install": "false",
     }
     installed = Installed(namespace, tuple(f"--set={name}={value}" for name, value in settings.items()))
     run(build.kubectl(), "apply", "--filename=-", stdin=json.dumps(body))
