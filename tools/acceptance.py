@@ -34,7 +34,9 @@ def main() -> int:
     collector = Collector()
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", str(ROOT / "tests")], [collector])
+        code = pytest.main(
+            ["--collect-only", "-q", "-p", "no:cacheprovider", str(ROOT / "tests")], [collector]
+        )
     if code not in (0, 5):
         print(said.getvalue())
         print(f"acceptance: the tests could not be collected (pytest says {code})")

@@ -28,7 +28,9 @@ def _agent_process() -> str:
     properties = version["schema"]["openAPIV3Schema"]["properties"]
     text = f"# AgentProcess ({definition['spec']['group']}/{version['name']})\n\n"
     for part in ("spec", "status"):
-        text += f"## {part}\n\n| field | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n"
+        text += (
+            f"## {part}\n\n| field | type | default | allowed | meaning |\n| --- | --- | --- | --- | --- |\n"
+        )
         text += "\n".join(_fields(part, properties[part])) + "\n\n"
     return text.rstrip() + "\n"
 
