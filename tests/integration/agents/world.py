@@ -171,6 +171,11 @@ class World:
             await eventually(lambda: self.row(uid), within=within, what=f"the row of {name}")
         return uid
 
+    async def running_without_row(self, name: str) -> str:
+        """Wait for phase Running of an agent that reports to no table; the pod's UID."""
+        uid: str = (await self.phase(name, "Running"))["instance"]["id"]
+        return uid
+
     async def next_instance(
         self, name: str, former: str, *, phase: str = "Running", within: float = 20
     ) -> str:
