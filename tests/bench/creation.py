@@ -21,6 +21,8 @@ from tests.support.wait import eventually
 CLIENTS = 20
 WARM_UP = 30
 ALLOWANCE = 0.030
+REST = 0.2
+"""Seconds between two lone ones: what follows the pod of one (its status, its Event) is over by then."""
 SHARE = 0.6
 
 
@@ -144,6 +146,7 @@ async def _latencies(
     async with first_seen(here, namespace) as seen:
         for number in range(samples):
             name = f"lone-{number}"
+            await asyncio.sleep(REST)
             began = time.monotonic()
             await create(namespace, name)
             probe = partial(seen.get, name)
