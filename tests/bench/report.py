@@ -53,7 +53,10 @@ def show(figures: Sequence[Figure], left_out: Iterable[tuple[str, str]], machine
         if figure.note:
             console.print(f"{figure.id}: {figure.note}", markup=False)
     missed = sorted({figure.id for figure in figures if figure.met is False})
-    console.print(f"missed: {', '.join(missed)}" if missed else "no target was missed", markup=False)
+    console.print(f"missed: {', '.join(missed)}" if missed else "no measured target was missed", markup=False)
+    unknown = sorted({figure.id for figure in figures if figure.met is None})
+    if unknown:
+        console.print(f"not measured: {', '.join(unknown)}", markup=False)
 
 
 def _title(machine: dict[str, Any]) -> str:
