@@ -49,8 +49,7 @@ class Crashing:
     moment: Moment = Moment.BEFORE
     end: Callable[[], object] = lambda: None
     writes: list[str] = field(default_factory=list)
-    happened: asyncio.Event = field(default_factory=asyncio.Event)
-    dead: bool = False
+    died: asyncio.Event = field(default_factory=asyncio.Event)
 
     def arm(self, number: int, moment: Moment) -> None:
         """Begin to count anew."""
@@ -96,7 +95,7 @@ class Crashing:
     async def create_event(
         self, regarding: Mapping[str, str], *, reason: str, note: str, warning: bool, action: str
     ) -> None:
-        if self.dead:
+        if self.died.is_set():
             raise Unavailable(0, "Dead", "this operator has ended")
         await self.inner.create_event(regarding, reason=reason, note=note, warning=warning, action=action)
 
@@ -110,18 +109,16 @@ class Crashing:
         if due and self.moment is Moment.AFTER:
             await self._die()
         if due and self.moment is Moment.LOST:
-            self.happened.set()
             raise Unavailable(0, "Timeout", "no answer within 0 s")
         return answer
 
     async def _die(self) -> None:
-        self.dead = True
         self.end()
-        self.happened.set()
+        self.died.set()
         await self._alive()
 
     async def _alive(self) -> None:
-        if self.dead:
+        if self.died.is_set():
             await asyncio.Event().wait()
 
 

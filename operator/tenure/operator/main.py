@@ -2,6 +2,7 @@
 is held."""
 
 import asyncio
+import importlib
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
@@ -70,6 +71,8 @@ def main(parts: Parts | None = None) -> int:
         return EXIT_SETTINGS
     logs.configure(settings.log_level)
     logging.captureWarnings(True)
+    # Now and not under the Lease: the import takes a second or two on a busy machine, and nothing renews meanwhile.
+    importlib.import_module("tenure.operator.scope")
     try:
         return asyncio.run(_until_signal(settings, databases, parts or Parts()))
     except (TenureError, OSError) as error:

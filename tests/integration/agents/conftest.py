@@ -63,6 +63,7 @@ async def make_world(
     for _, watching in made:
         watching.cancel()
     await asyncio.gather(*(watching for _, watching in made), return_exceptions=True)
+    await asyncio.gather(*(world.leave() for world, _ in made))
     await asyncio.gather(*(delete_namespace(api, world.namespace) for world, _ in made))
     for world, _ in made:
         offences = [o for o in world.history.offences if not any(part in o for part in world.forgiven)]

@@ -57,6 +57,8 @@ class World:
     history: History
     forgiven: list[str] = field(default_factory=list)
     """Parts of offences that a test expects."""
+    _connection: Any = None
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     # The operator
 
@@ -238,12 +240,24 @@ class World:
     # The database
 
     async def sql(self, statement: str, *values: object) -> list[Any]:
-        """Run one statement in this world's database."""
-        connection = await asyncpg.connect(self.url, timeout=10)
-        try:
-            return list(await connection.fetch(statement, *values))
-        finally:
-            await connection.close()
+        """Run one statement in this world's database, on a connection that is kept."""
+        async with self._one_at_a_time:
+            try:
+                return await self._fetch(statement, *values)
+            except (asyncpg.InterfaceError, asyncpg.PostgresConnectionError, OSError):
+                await self.leave()  # the server was away
+                return await self._fetch(statement, *values)
+
+    async def _fetch(self, statement: str, *values: object) -> list[Any]:
+        if self._connection is None:
+            self._connection = await asyncpg.connect(self.url, timeout=10, command_timeout=20)
+        return list(await self._connection.fetch(statement, *values))
+
+    async def leave(self) -> None:
+        """Close that connection."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
 
     async def row(self, instance: str) -> Any | None:
         """The liveness row with this id."""
