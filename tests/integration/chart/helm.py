@@ -15,6 +15,8 @@ from tests.cluster.control_plane import ControlPlane
 CHART = Path(__file__).resolve().parents[3] / "charts" / "tenure"
 RELEASE = "tenure"
 NAMESPACE = "tenure-system"
+OLDEST = "1.32.0"
+"""Of the versions of Kubernetes that the chart takes; what helm assumes without a cluster depends on its build."""
 Object = dict[str, Any]
 
 
@@ -106,7 +108,8 @@ class Helm:
     def render(self, values: Object | None = None, *options: str, chart: Path = CHART) -> list[Object]:
         """The objects of the chart with these values, hooks among them."""
         text = self(
-            *("template", RELEASE, chart, "--namespace", NAMESPACE, "--values", "-", *options),
+            *("template", RELEASE, chart, "--namespace", NAMESPACE, "--kube-version", OLDEST),
+            *("--values", "-", *options),
             stdin=yaml.safe_dump(values or {}),
         )
         return [item for item in yaml.safe_load_all(text) if item]

@@ -116,6 +116,7 @@ async def test_an_agents_life_needs_every_right_of_the_chart_and_no_other(
     if namespaced:
         await asyncio.to_thread(migrate, database_url)
     with helm.installed(values):
+        await _leave_the_work_to_the_test(control_plane, api)
         async with Kubelet(api), operator_of(release, control_plane, tmp_path, database_url) as operator:
             if not namespaced:
                 await asyncio.to_thread(migrate, database_url)
@@ -132,6 +133,16 @@ async def test_an_agents_life_needs_every_right_of_the_chart_and_no_other(
     if namespaced:
         assert {entry["objectRef"]["namespace"] for entry in audit if "objectRef" in entry} == {namespace}
         assert not {item["kind"] for item in release} & {"ClusterRole", "ClusterRoleBinding"}
+
+
+async def _leave_the_work_to_the_test(plane: ControlPlane, api: AdminClient) -> None:
+    """The stand-in node must not start the release's own operators."""
+    kubectl(plane, "scale", "deployment/tenure-operator", "--replicas=0", "-n", NAMESPACE)
+
+    async def none() -> bool:
+        return not await api.list(path("pods", NAMESPACE))
+
+    await eventually(none, within=30, what="no pod of the release")
 
 
 def _code(entry: Object) -> int:

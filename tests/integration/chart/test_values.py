@@ -1,7 +1,7 @@
 """What the chart takes and what it refuses, and whether the refusal helps."""
 
 import pytest
-from tests.integration.chart.helm import CHART, Helm, HelmRefused, Object
+from tests.integration.chart.helm import CHART, OLDEST, Helm, HelmRefused, Object
 
 DATABASE = {"existingSecret": "tenure-database"}
 
@@ -84,4 +84,9 @@ def test_a_right_value_is_taken(offline_helm: Helm, values: Object) -> None:
 
 
 def test_helm_lint_finds_nothing(offline_helm: Helm) -> None:
-    assert "0 chart(s) failed" in offline_helm("lint", "--strict", CHART)
+    assert "0 chart(s) failed" in offline_helm("lint", "--strict", CHART, "--kube-version", OLDEST)
+
+
+def test_an_older_kubernetes_is_refused(offline_helm: Helm) -> None:
+    with pytest.raises(HelmRefused, match="requires kubeVersion: >=1"):
+        offline_helm("template", CHART, "--kube-version", "1.31.9")
