@@ -20,7 +20,7 @@ ADD_TASKS = "INSERT INTO worker_queue (seconds) SELECT 2 + 3 * random() FROM gen
 MARK = """
 UPDATE cks_agent_liveness SET desired_state = 'stop_requested' WHERE hostname = '{pod}' RETURNING process_kind
 """
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 class Late(RuntimeError):
