@@ -2,11 +2,10 @@
 CoreDNS."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-from tests.cluster import cache
+from tests.cluster import cache, toolchain
 from tests.cluster.say import CannotStart, say, step
 
 HERE = Path(__file__).resolve().parent
@@ -74,10 +73,16 @@ def _build(
     )
 
     def make(target: Path) -> None:
-        go = shutil.which("go")
-        if go is None:
-            raise CannotStart(f"Go is missing: install Go 1.26 or newer, it compiles {name} for the tests")
-        command = [go, "build", "-trimpath", "-ldflags", f"-s -w {flags}".strip(), "-o", str(target), package]
+        command = [
+            str(toolchain.go()),
+            "build",
+            "-trimpath",
+            "-ldflags",
+            f"-s -w {flags}".strip(),
+            "-o",
+            str(target),
+            package,
+        ]
         with step(f"compiling {name} ({note})"):
             _run_quietly(command, folder)
 
