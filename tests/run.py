@@ -58,7 +58,11 @@ def run_e2e(arguments: list[str]) -> int:
 def collected(suite: str) -> int:
     """How many tests a suite has."""
     answer = subprocess.run(
-        [*pytest_command(suite, ["--collect-only", "-q"])], cwd=ROOT, check=False, capture_output=True, text=True
+        [*pytest_command(suite, ["--collect-only", "-q"])],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     return sum("::" in line for line in answer.stdout.splitlines())
 
@@ -73,7 +77,9 @@ def main(arguments: list[str]) -> int:
     for name in names:
         codes[name] = run(name, arguments[1:])
     if len(names) > 1:
-        verdicts = ", ".join(f"{name} {'ok' if code == 0 else f'FAILED ({code})'}" for name, code in codes.items())
+        verdicts = ", ".join(
+            f"{name} {'ok' if code == 0 else f'FAILED ({code})'}" for name, code in codes.items()
+        )
         print(f"\n=== {verdicts}; {(time.monotonic() - began) / 60:.1f} minutes", flush=True)
     return max(codes.values())
 

@@ -51,7 +51,9 @@ def with_instance(resource: AgentProcess, own: tuple[PodView, ...], now: datetim
         pod_name=newest.name,
         ordinal=max(recorded, ordinal(resource, newest)),
         started_at=newest.created_at or now,
-        template_hash=newest.annotations[HASH_ANNOTATION][:64] if HASH_ANNOTATION in newest.annotations else None,
+        template_hash=newest.annotations[HASH_ANNOTATION][:64]
+        if HASH_ANNOTATION in newest.annotations
+        else None,
         restart_token=newest.annotations.get(TOKEN_ANNOTATION, resource.spec.restart_token)[:253],
     )
     return status.model_copy(update={"instance": instance, "stop": None, "current_task": None})
