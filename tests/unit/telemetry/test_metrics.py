@@ -55,7 +55,6 @@ def samples(metrics: Metrics) -> Samples:
     }
 
 
-@pytest.mark.accept("M-1")
 @pytest.mark.parametrize("name", [*COUNTERS, *WITH_INPUTS])
 def test_a_counter_exists_with_every_legal_label_at_zero(name: str) -> None:
     found = {labels: value for (sample, labels), value in samples(Metrics()).items() if sample == name}
