@@ -41,6 +41,8 @@ _ASKED_THROUGH = {
 
 _ON_ITS_WAY = ("ContainerCreating", "PodInitializing")
 """Reasons of a waiting container that tell nothing: each would cost a write of its own."""
+_ONE_AND_THE_SAME = {"ErrImagePull": "ImagePullBackOff"}
+"""Reasons between which the kubelet goes to and fro."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def _starting(facts: Facts) -> str:
     if facts.pod is not None and facts.pod.agent.running:
         return "the agent's process runs; its first heartbeat is awaited"
     reason = facts.pod.agent.reason if facts.pod is not None else ""
-    reason = "" if reason in _ON_ITS_WAY else reason
+    reason = "" if reason in _ON_ITS_WAY else _ONE_AND_THE_SAME.get(reason, reason)
     return f"the pod exists; its agent does not run yet{f' ({reason})' if reason else ''}"
 
 

@@ -267,6 +267,22 @@ def test_when_nothing_changes_nothing_is_written() -> None:
     assert plan_agent_process(later).plan.actions == ()
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [("", "ContainerCreating"), ("ErrImagePull", "ImagePullBackOff")]
+)
+def test_a_pod_on_its_way_to_running_costs_no_write_for_each_word_of_its_kubelet(
+    before: str, after: str
+) -> None:
+    resource = process()
+    messages = []
+    for reason in (before, after):
+        pod = waiting_pod(resource, agent={"waiting": {"reason": reason}})
+        status = written(plan_agent_process(observe(resource, pod)))
+        messages.append(status.conditions[0].message)
+    assert messages[0] == messages[1]
+    assert ("ImagePullBackOff" in messages[0]) is (after == "ImagePullBackOff")
+
+
 def test_the_current_task_is_shown_with_the_time_since_when_it_was_seen() -> None:
     resource, pod = _living()
     status = written(plan(resource, pod, rows=reading(row(task=7, task_type="judge"))))
