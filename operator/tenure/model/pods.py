@@ -82,9 +82,9 @@ def read_time(value: object) -> datetime | None:
         return None
     try:
         parsed = datetime.fromisoformat(value)
-    except ValueError:
+        return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed.astimezone(UTC)
 
 
 def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
@@ -119,13 +119,23 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
         agent=_agent(statuses.get(agent_name, {})),
         others_running=bool(others),
         terminating=deleted_at is not None,
-        terminating_since=deleted_at - timedelta(seconds=grace or 0) if deleted_at else None,
+        terminating_since=_before(deleted_at, grace or 0),
         grace_seconds=grace if deleted_at else _integer(spec.get("terminationGracePeriodSeconds")),
         disrupted=target.get("status") == "True",
         disruption=str(target.get("reason", "")) if target.get("status") == "True" else "",
         annotations={str(k): str(v) for k, v in _mapping(meta, "annotations").items()},
         departed=departed,
     )
+
+
+def _before(moment: datetime | None, seconds: int) -> datetime | None:
+    """``moment`` less ``seconds``. Any 64-bit grace may be asked of the API server: one that no calendar holds counts
+    as none, for whoever fails on one pod fails everybody.
+    """
+    try:
+        return moment - timedelta(seconds=seconds) if moment is not None else None
+    except OverflowError:
+        return moment
 
 
 def _agent(status: Mapping[str, Any]) -> AgentContainer:
