@@ -68,12 +68,17 @@ class PodView:
     @property
     def ended(self) -> bool:
         """No process of the agent can run any more."""
-        return self.departed or self.phase in ("Succeeded", "Failed") or self.agent.ended
+        return self.departed or self.seen_over
 
     @property
     def over(self) -> bool:
         """Ended, and no other container is left running either."""
         return self.departed or self.phase in ("Succeeded", "Failed")
+
+    @property
+    def seen_over(self) -> bool:
+        """It, or its agent, was seen to have ended, however the pod itself went."""
+        return self.phase in ("Succeeded", "Failed") or self.agent.ended
 
 
 def read_time(value: object) -> datetime | None:

@@ -189,6 +189,22 @@ class ObjectCache:
         self._notify(_owner(known.view), wake)
         return True
 
+    def found_pod(self, raw: Mapping[str, Any], *, wake: bool = True) -> bool:
+        """The same as ``put_pod``, of a pod that a live GET has just shown to exist.
+
+        That undoes what was concluded from its absence: a pod without our label is in no list and no watch, and runs
+        on. Only a deletion that the watch has shown since stands.
+        """
+        uid, version = str(raw["metadata"]["uid"]), _version(raw["metadata"].get("resourceVersion"))
+        known = self._pods.get(uid)
+        if known is not None and known.left_at > version > 0:
+            return False
+        self._tombstones.pop(uid, None)
+        if known is not None and known.view.departed:
+            known.view, known.version, known.left_at = replace(known.view, departed=False), 0, 0
+            self._departed.pop(uid, None)
+        return self.put_pod(raw, wake=wake)
+
     def forget_pod(self, uid: str) -> None:
         """Its end is recorded: nothing more is wanted of this pod, and no late event brings it back."""
         self._bury(uid)

@@ -13,6 +13,7 @@ from tenure.cluster.errors import (
 )
 from tenure.cluster.ports import AgentCluster, Json
 from tenure.model.ids import child_name
+from tenure.model.pods import read_pod
 from tenure.model.resources import AgentProcess
 from tenure.model.status import InstanceStatus, Status
 from tenure.operator.cache import ObjectCache
@@ -128,11 +129,11 @@ class Actor:
         if instance is None or not instance.pod_name:
             return True
         found = await self.cluster.get_pod(resource.namespace, instance.pod_name)
-        if found is None or (found.get("metadata") or {}).get("uid") != instance.id:
+        if found is None or found["metadata"].get("uid") != instance.id or not _owned_by(found, resource):
             return True
-        self.cache.put_pod(found, wake=False)
-        view = self.cache.pod(instance.id or "")
-        return view is None or view.over
+        self.cache.found_pod(found, wake=False)
+        # What is there decides, not what the cache makes of it.
+        return read_pod(found).over
 
     async def _settle(self, action: CreatePod, sight: Sight, kept: Recollection) -> bool:
         """Whether the name may be used as it is. Else the world was changed: a pod was taken, or a number given up."""
@@ -140,7 +141,7 @@ class Actor:
         name = child_name(resource.name, resource.uid, ordinal)
         found = await self.cluster.get_pod(resource.namespace, name)
         if found is not None and _owned_by(found, resource):
-            self.cache.put_pod(found, wake=False)
+            self.cache.found_pod(found, wake=False)
             kept.unsettled = False
             return False
         # The first status of all may be this one, and has to have every condition.

@@ -136,13 +136,14 @@ class Observer:
         instance = status.instance
         if instance is None or not instance.id or not instance.pod_name or end_recorded(status):
             return False
-        if any(pod.uid == instance.id for pod in own):
+        known = next((pod for pod in own if pod.uid == instance.id), None)
+        if known is not None and (known.seen_over or not known.departed):
             return False
-        # Absence from a cache is no evidence.
+        # Absence is no evidence: of a pod that lost its label the watch says, too, that it was deleted.
         found = await self._cluster.get_pod(key.namespace, instance.pod_name)
         if found is None or (found.get("metadata") or {}).get("uid") != instance.id:
-            return True
-        self._cache.put_pod(found, wake=False)
+            return known is None
+        self._cache.found_pod(found, wake=False)
         return False
 
     def _table(self, resource: AgentProcess) -> TableReader | None:
