@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster import images
+from tests.cluster import build, images
 from tests.cluster.choose import Cluster, cluster
 from tests.cluster.say import CannotStart
 
@@ -42,7 +42,8 @@ def main() -> int:
 
 
 def load(target: Cluster) -> None:
-    """Build what is not in the cache yet, and make it known to the cluster."""
+    """Build what is not in the cache yet, and make it known to the cluster; nothing is fetched after this."""
+    build.link("helm", build.helm())
     target.load(images.tenure(TENURE), images.worker(), images.postgres(POSTGRES))
 
 

@@ -182,10 +182,12 @@ def main(tenure: str, postgres: str) -> int:
         good = summary(story)
     except (Late, Failed) as error:
         story.say(f"[red]the demo failed: {error}[/red]")
-        return 1
-    finally:
-        story.say("taking everything away again")
+        good = False
+    story.say("taking everything away again")
+    try:
         stage.uninstall()
+    except Failed as error:
+        story.say(f"[red]something is left behind: {error}[/red]")
     return 0 if good else 1
 
 
