@@ -84,6 +84,12 @@ class StopRecord(StopStatus):
     recorded: bool = False
     """Whether the stop is in the ledger of stops in the database."""
 
+    @property
+    def owed(self) -> bool:
+        """Still to be written into the ledger. A status is anybody's to edit: what is no finished stop is not."""
+        finished = self.finished_at is not None and self.origin is not None and self.instance != ""
+        return finished and not self.recorded
+
 
 class BackoffStatus(WireModel):
     """The waiting between two starts of an agent that keeps failing."""

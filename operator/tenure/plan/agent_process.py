@@ -198,7 +198,7 @@ def _records(observation: Observation, status: Status) -> list[Action]:
     if not observation.ledger:
         return []
     grace = observation.resource.spec.drain.grace_period_seconds
-    return [RecordStop(stop=s, grace_seconds=grace) for s in status.stops if not s.recorded]
+    return [RecordStop(stop=s, grace_seconds=grace) for s in status.stops if s.owed]
 
 
 def _task(

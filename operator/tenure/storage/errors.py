@@ -46,6 +46,11 @@ class DatabaseUnavailable(StorageError):
         return type(self), (self.name, self.reason)
 
 
+class EntryRefused(StorageError):
+    """The database is well, and does not take this one entry: a value out of range, a constraint. Its text names
+    no value."""
+
+
 class MigrationRefused(StorageError):
     """The schema found is not one that our migrations made or may change. The text says what to do."""
 
@@ -54,6 +59,11 @@ def sqlstate_of(error: BaseException) -> str | None:
     """The five characters of SQLSTATE, for an error that the server sent; None for any other."""
     state = getattr(error, "sqlstate", None)
     return state if isinstance(state, str) and len(state) == 5 and state.isalnum() else None
+
+
+def refuses_values(error: BaseException) -> bool:
+    """Whether it is the values of a statement that were refused (SQLSTATE classes 22 and 23), by server or driver."""
+    return (sqlstate_of(error) or "")[:2] in {"22", "23"}
 
 
 def loses_connection(error: BaseException) -> bool:

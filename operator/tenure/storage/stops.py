@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from tenure.storage.errors import EntryRefused, refuses_values
 from tenure.storage.pool import BoundedPool, Connection
 
 # A finished stop is history: nothing changes it any more, whoever writes again.
@@ -48,22 +49,33 @@ class StopLedger:
         self._pool = pool
 
     async def record(self, entry: StopEntry) -> None:
-        """Insert or update the entry; a finished one stays as it is. Raises ``DatabaseUnavailable``."""
+        """Insert or update the entry; a finished one stays as it is.
+
+        Raises ``DatabaseUnavailable``, and ``EntryRefused`` for an entry that no ledger takes.
+        """
+        values = (
+            entry.namespace,
+            entry.pod_uid,
+            entry.name,
+            entry.instance_id,
+            entry.origin,
+            entry.requested_at,
+            entry.finished_at,
+            entry.graceful,
+            entry.exit_code,
+            entry.grace_seconds,
+            entry.task_id_at_request,
+        )
 
         async def work(connection: Connection) -> None:
-            await connection.execute(
-                UPSERT_STOP,
-                entry.namespace,
-                entry.pod_uid,
-                entry.name,
-                entry.instance_id,
-                entry.origin,
-                entry.requested_at,
-                entry.finished_at,
-                entry.graceful,
-                entry.exit_code,
-                entry.grace_seconds,
-                entry.task_id_at_request,
-            )
+            refused = False
+            try:
+                await connection.execute(UPSERT_STOP, *values)
+            except Exception as error:
+                if not (refused := refuses_values(error)):
+                    raise
+            if refused:
+                # Out here, so that the server's words are not even its context.
+                raise EntryRefused("the ledger does not take this stop")
 
         await self._pool.run(work)

@@ -15,7 +15,7 @@ from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
 from tenure.operator.events import EventRecorder
 from tenure.operator.passes.agents import AgentPass
-from tenure.operator.passes.ledger import Store, StopWriter
+from tenure.operator.passes.ledger import StopWriter, Store
 from tenure.operator.tables import TableWatch
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.snapshot import LivenessSnapshot, RowLookup
@@ -188,7 +188,8 @@ class Bench:
 
     def __init__(self, *, table: bool = False, store: Store | None = None, **spec: Any) -> None:
         self.api = ApiServer()
-        self.clock, self.now = 5000.0, NOW
+        self.clock = 5000.0
+        self.now: datetime = NOW
         self.woken: list[ObjectKey] = []
         self.cache = ObjectCache(self.woken.append, clock=lambda: self.clock)
         self.rows = Rows() if table else None
@@ -280,7 +281,9 @@ class Bench:
     def living(self) -> list[str]:
         """Pods whose agent may be at work."""
         return sorted(
-            name for (_, name), p in self.api.pods.items() if p["status"]["phase"] not in ("Succeeded", "Failed")
+            name
+            for (_, name), p in self.api.pods.items()
+            if p["status"]["phase"] not in ("Succeeded", "Failed")
         )
 
     async def run(self) -> float | None:
@@ -305,4 +308,4 @@ class Bench:
 
     def later(self, seconds: float) -> None:
         self.clock += seconds
-        self.now: datetime = self.now + timedelta(seconds=seconds)
+        self.now += timedelta(seconds=seconds)

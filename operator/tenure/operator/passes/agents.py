@@ -86,7 +86,7 @@ class AgentPass:
 
     def _with_ledger(self, wake_in: float | None, status: Status) -> float | None:
         """A stop that is not in the ledger yet brings the key back, whatever else happens to it."""
-        if not self._ledger.configured or all(stop.recorded for stop in status.stops):
+        if not self._ledger.configured or not any(stop.owed for stop in status.stops):
             return wake_in
         return RETRY if wake_in is None else min(wake_in, RETRY)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from tenure.model.resources import AgentProcess
 from tenure.model.status import StopRecord
-from tenure.storage.errors import DatabaseUnavailable
+from tenure.storage.errors import DatabaseUnavailable, EntryRefused
 from tenure.storage.stops import StopEntry
 
 RETRY = 10.0
@@ -17,7 +17,7 @@ class Store(Protocol):
     """The database that holds the schema ``tenure``."""
 
     async def record_stop(self, entry: StopEntry) -> None:
-        """Write one entry; a finished one stays as it is. Raises ``DatabaseUnavailable``."""
+        """Write one entry; a finished one stays as it is. Raises ``DatabaseUnavailable``, ``EntryRefused``."""
 
 
 class StopWriter:
@@ -43,6 +43,9 @@ class StopWriter:
             return False
         try:
             await self._store.record_stop(entry)
+        except EntryRefused:
+            # Its author may edit a status; nobody else's stops wait for that.
+            return False
         except DatabaseUnavailable:
             self._not_before = self._clock() + RETRY
             return False
