@@ -87,13 +87,13 @@ async def test_an_agent_that_drains_longer_than_three_intervals_stays_alive_and_
                 await asyncio.sleep(0.05)
                 row = await row_of(storage, reporter)
             assert row.alive(row.last_heartbeat_at)
-            await eventually(lambda: _alive(storage, reporter), within=2)
+            await eventually(lambda: _alive(storage, reporter), within=10)
             row = await row_of(storage, reporter)
             assert row.stop_requested
             assert (row.current_task_id, row.current_task_type) == (17, "review")
             marked = await row_of(storage, reporter)
             await eventually(
-                lambda: _beat_after(storage, reporter, marked), within=3, what="a beat while draining"
+                lambda: _beat_after(storage, reporter, marked), within=10, what="a beat while draining"
             )
 
 
@@ -143,7 +143,7 @@ async def test_no_session_is_left_open_while_the_process_lives_on(
     await reporter.start()
     assert await postgres_server.sessions("tenure-agent") == 1
     await (reporter.stop() if graceful else reporter.abandon())
-    await eventually(lambda: _no_session(postgres_server), within=2)
+    await eventually(lambda: _no_session(postgres_server), within=10)
 
 
 async def _no_session(server: PostgresServer) -> bool:

@@ -64,7 +64,7 @@ async def test_while_it_works_the_row_names_the_task(database_url: str) -> None:
     async with a_worker(database_url, TENURE_INSTANCE_ID="w1", TENURE_PROCESS_KIND="summer") as worker:
         await worker.said("task 1: started")
         async with table(database_url) as storage:
-            await eventually(lambda: _names_task(storage, 1), within=3)
+            await eventually(lambda: _names_task(storage, 1), within=10)
             row = await only_row(storage)
             assert (row.instance_id, row.process_kind) == ("w1", "summer")
             assert row.liveness_interval_s == 0.5

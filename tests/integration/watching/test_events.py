@@ -23,9 +23,9 @@ async def test_what_exists_at_the_start_is_known_once_synced_and_what_comes_late
 
         late = await api.create(path("agentprocesses", namespace), agent_manifest("late"))
         later = ObjectKey(namespace, "late")
-        await eventually(lambda: running.cache.agent_process(later), within=2, every=0.005)
+        await eventually(lambda: running.cache.agent_process(later), within=10, every=0.005)
         await api.create(path("pods", namespace), pod_manifest("late-1", owner=late))
-        await eventually(lambda: running.cache.pods_of(later), within=2, every=0.005)
+        await eventually(lambda: running.cache.pods_of(later), within=10, every=0.005)
         assert later in running.woken
 
 
@@ -41,11 +41,11 @@ async def test_a_change_and_a_deletion_arrive(api: AdminClient, namespace: str, 
             raw = running.cache.agent_process(key)
             return raw is not None and raw["spec"]["desiredState"] == "StopRequested"
 
-        await eventually(stopping, within=2)
+        await eventually(stopping, within=10)
         await api.delete(path("pods", namespace, "critic-1"), grace=0)
-        await eventually(lambda: running.cache.pods_of(key)[0].departed, within=2)
+        await eventually(lambda: running.cache.pods_of(key)[0].departed, within=10)
         await api.delete(url)
-        await eventually(lambda: running.cache.agent_process(key) is None, within=2)
+        await eventually(lambda: running.cache.agent_process(key) is None, within=10)
 
 
 async def test_a_pod_without_our_label_is_never_sent(
@@ -75,7 +75,7 @@ async def test_watching_sets_no_finalizer_and_no_annotation(
             raw = running.cache.agent_process(key)
             return raw is not None and "labels" in raw["metadata"]
 
-        await eventually(seen, within=2)
+        await eventually(seen, within=10)
     now = await api.get(url)
     assert "finalizers" not in now["metadata"]
     assert "annotations" not in now["metadata"]

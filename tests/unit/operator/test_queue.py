@@ -54,7 +54,7 @@ class TestWaking:
         for _ in range(10):
             queue.wake("a")
         async with running(queue):
-            await eventually(lambda: not len(queue), within=2)
+            await eventually(lambda: not len(queue), within=10)
         assert passes.seen == {"a": 1}
 
     async def test_wakes_during_a_pass_mean_one_more_pass_after_it_and_never_two_at_once(
@@ -64,11 +64,11 @@ class TestWaking:
         passes.gate.clear()
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.now == 1, within=2)
+            await eventually(lambda: passes.now == 1, within=10)
             for _ in range(10):
                 queue.wake("a")
             passes.gate.set()
-            await eventually(lambda: not len(queue), within=2)
+            await eventually(lambda: not len(queue), within=10)
         assert passes.seen == {"a": 2}
         assert passes.most == 1
 
@@ -77,7 +77,7 @@ class TestWaking:
         async with running(queue):
             await asyncio.sleep(0)
             await asyncio.to_thread(queue.wake_threadsafe, "a")
-            await eventually(lambda: passes.seen["a"] == 1, within=2)
+            await eventually(lambda: passes.seen["a"] == 1, within=10)
 
     async def test_a_wake_from_another_thread_is_harmless_when_nothing_runs(self, passes: Passes) -> None:
         queue = WorkQueue(passes)
@@ -92,9 +92,9 @@ class TestConcurrency:
         for number in range(20):
             queue.wake(f"k{number}")
         async with running(queue):
-            await eventually(lambda: passes.now == 7, within=2)
+            await eventually(lambda: passes.now == 7, within=10)
             passes.gate.set()
-            await eventually(lambda: not len(queue), within=2)
+            await eventually(lambda: not len(queue), within=10)
         assert passes.most == 7
         assert sum(passes.seen.values()) == 20
 
@@ -105,10 +105,10 @@ class TestConcurrency:
         passes.answer = lambda key: queue.wake("busy") if key == "busy" else None
         async with running(queue):
             queue.wake("busy")
-            await eventually(lambda: passes.seen["busy"] > 3, within=2)
+            await eventually(lambda: passes.seen["busy"] > 3, within=10)
             for number in range(5):
                 queue.wake(f"k{number}")
-            await eventually(lambda: all(passes.seen[f"k{n}"] for n in range(5)), within=2)
+            await eventually(lambda: all(passes.seen[f"k{n}"] for n in range(5)), within=10)
             first = passes.order.index("k0")
             assert passes.order[first:].index("k4") <= 10, "first come, first served"
             passes.answer = lambda key: None
@@ -116,12 +116,12 @@ class TestConcurrency:
     async def test_a_thousand_keys_at_once_cost_next_to_nothing(self, passes: Passes) -> None:
         """P-1 asks for hundreds a second with API calls in them; the queue itself must not show in that."""
         queue = WorkQueue(passes)
-        began = time.perf_counter()
+        began = time.process_time()
         async with running(queue):
             for number in range(1000):
                 queue.wake(f"k{number}")
-            await eventually(lambda: sum(passes.seen.values()) == 1000, within=3, every=0.01)
-        assert time.perf_counter() - began < 1.0
+            await eventually(lambda: sum(passes.seen.values()) == 1000, within=10, every=0.01)
+        assert time.process_time() - began < 1.0
 
 
 class TestDelays:
@@ -131,7 +131,7 @@ class TestDelays:
         began = time.monotonic()
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.seen["a"] == 3, within=2, every=0.01)
+            await eventually(lambda: passes.seen["a"] == 3, within=10, every=0.01)
         assert time.monotonic() - began >= 0.1
 
     async def test_of_several_delays_the_earliest_wins(self) -> None:
@@ -155,7 +155,7 @@ class TestDelays:
         queue.wake_after("a", 0.05)
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.seen["a"] == 1, within=2, every=0.01)
+            await eventually(lambda: passes.seen["a"] == 1, within=10, every=0.01)
             assert queue._next_deadline() is None
 
     async def test_deadlines_that_are_always_overtaken_do_not_pile_up(self, passes: Passes) -> None:
@@ -186,7 +186,7 @@ class TestFailures:
         async with running(queue):
             queue.wake("bad")
             queue.wake("good")
-            await eventually(lambda: len(delays) == 2, within=3, every=0.01)
+            await eventually(lambda: len(delays) == 2, within=10, every=0.01)
             assert passes.seen["good"] == 1
         assert delays == [0.5, 1.0]
 
@@ -209,7 +209,7 @@ class TestFailures:
         passes.answer = fail
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.seen["a"] == 2, within=3)
+            await eventually(lambda: passes.seen["a"] == 2, within=10)
 
 
 class TestEnding:
@@ -219,7 +219,7 @@ class TestEnding:
         async with running(queue) as task:
             queue.wake("a")
             queue.wake("b")
-            await eventually(lambda: passes.now == 2, within=2)
+            await eventually(lambda: passes.now == 2, within=10)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -230,10 +230,10 @@ class TestEnding:
         passes.gate.clear()
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.now == 1, within=2)
+            await eventually(lambda: passes.now == 1, within=10)
         passes.gate.set()
         async with running(queue):
-            await eventually(lambda: passes.seen["a"] == 2, within=2)
+            await eventually(lambda: passes.seen["a"] == 2, within=10)
 
     async def test_a_pass_that_does_not_end_shows(self, passes: Passes) -> None:
         now = 0.0
@@ -242,9 +242,9 @@ class TestEnding:
         passes.gate.clear()
         async with running(queue):
             queue.wake("a")
-            await eventually(lambda: passes.now == 1, within=2)
+            await eventually(lambda: passes.now == 1, within=10)
             now = 90.0
             assert queue.stuck_for() == 90
             passes.gate.set()
-            await eventually(lambda: not len(queue), within=2)
+            await eventually(lambda: not len(queue), within=10)
             assert queue.stuck_for() == 0
