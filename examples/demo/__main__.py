@@ -43,7 +43,7 @@ def main() -> int:
 
 def load(target: Cluster) -> None:
     """Build what is not in the cache yet, and make it known to the cluster; nothing is fetched after this."""
-    build.link("helm", build.helm())
+    build.helm()
     target.load(images.tenure(TENURE), images.worker(), images.postgres(POSTGRES))
 
 
