@@ -71,7 +71,7 @@ class AgentPass:
                 log.warning("left alone: %s", error, namespace=key.namespace, name=key.name)
                 return None
             if sight is None:
-                return await self._gone(key)
+                return await self._gone(key, kept.uid)
             if isinstance(sight, NotYet):
                 return READING_AWAITED
             verdict, status = plan_agent_process(sight.observation), sight.status
@@ -102,17 +102,23 @@ class AgentPass:
     async def _carry_out(self, actions: tuple[Action, ...], sight: Sight, kept: Recollection) -> bool:
         """Whether to look again. The order counts: what follows a write must not happen before it is durable."""
         again = False
-        for action in actions:
-            done = await self._actor.do(action, sight, kept)
-            if done is Done.STALE:
-                return True
-            if isinstance(action, WriteStatus):
-                self._tell(sight, action)
-            again = again or done is Done.CHANGED
+        written: list[WriteStatus] = []
+        try:
+            for action in actions:
+                done = await self._actor.do(action, sight, kept)
+                if done is Done.STALE:
+                    return True
+                if isinstance(action, WriteStatus):
+                    written.append(action)
+                again = again or done is Done.CHANGED
+        finally:
+            # Last, whatever became of the rest: a stop goes to the pod before it goes to a log.
+            for status in written:
+                self._tell(sight, status)
         return again
 
-    async def _gone(self, key: ObjectKey) -> float | None:
-        wait = await self._undertaker.bury(key)
+    async def _gone(self, key: ObjectKey, uid: str) -> float | None:
+        wait = await self._undertaker.bury(key, uid)
         if wait is None:
             self._kept.pop(key, None)
             self._phases.pop(key, None)
