@@ -37,7 +37,8 @@ async def test_each_stop_is_told_once_by_events_counters_and_the_ledger(world: W
         assert operator.metric("tenure_stops_total", graceful="true") == 1
         assert operator.metric("tenure_stops_total", graceful="false") == 1
         assert operator.metric("tenure_drain_duration_seconds_count") == 2
-        assert 1 <= operator.metric("tenure_drain_duration_seconds_sum") < 10
+        # A kubelet tells the end in whole seconds, so a grace of one may show as less.
+        assert 0 < operator.metric("tenure_drain_duration_seconds_sum") < 10
         for name, instance, graceful, code, grace in (
             ("critic", critic, True, 0, 30),
             ("deaf", deaf, False, 137, 1),
