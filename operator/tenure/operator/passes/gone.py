@@ -6,7 +6,8 @@ cannot do: it asks through the row too, and writes the ledger.
 
 from tenure.cluster.errors import Conflict, NotFound
 from tenure.cluster.ports import AgentCluster
-from tenure.model.pods import PodView
+from tenure.model.ids import ordinal_of
+from tenure.model.pods import PodView, read_pod
 from tenure.model.reasons import StopOrigin
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
@@ -40,10 +41,12 @@ class Undertaker:
         self._ledger = ledger
         self._clock = clock
 
-    async def bury(self, key: ObjectKey) -> float | None:
+    async def bury(self, key: ObjectKey, uid: str) -> float | None:
         """Seconds until the next look, or None when nothing is left.
 
-        Raises ``ApiError`` when the API server does not say whether the object is really gone.
+        ``uid``: of the object that passes have seen under this name, or empty. The rows of its pods may be found by
+        name; of any other pod by UID only, for anybody can make a pod of any name that claims any owner. Raises
+        ``ApiError`` when the API server does not say whether the object is really gone.
         """
         pods = self._cache.pods_of(key)
         if not pods:
@@ -53,14 +56,17 @@ class Undertaker:
             self._cache.put_agent_process(found)
             return 0.0
         for pod in pods:
+            trusted = uid == pod.owner_uid != "" and ordinal_of(pod.name, key.name, uid) is not None
             if pod.over:
-                await self._record(key, pod)
+                await self._record(key, pod, trusted)
             else:
-                await self._drain(pod)
+                await self._drain(pod, trusted)
         return LOOK_AGAIN if self._cache.pods_of(key) else None
 
-    async def _drain(self, pod: PodView) -> None:
+    async def _drain(self, pod: PodView, trusted: bool) -> None:
         if not pod.terminating:
+            if not await self._still_owned(pod):
+                return
             try:
                 left = await self._cluster.delete_pod(
                     pod.namespace, pod.name, uid=pod.uid, grace_seconds=None
@@ -74,7 +80,7 @@ class Undertaker:
         table = self._table(pod)
         if table is None:
             return
-        row = judge_row(await self._rows(pod, table), pod, _kind(pod)).row
+        row = judge_row(await self._rows(pod, table, trusted), pod, _kind(pod)).row
         if row is None or row.stop_requested or row.ended_gracefully:
             return
         try:
@@ -82,13 +88,23 @@ class Undertaker:
         except DatabaseUnavailable:
             return
 
-    async def _record(self, key: ObjectKey, pod: PodView) -> None:
+    async def _still_owned(self, pod: PodView) -> bool:
+        """Left behind on purpose (``--cascade=orphan``), a pod is released before its owner goes; our watch of pods
+        may be behind that of their owners."""
+        found = await self._cluster.get_pod(pod.namespace, pod.name)
+        if found is None or found["metadata"].get("uid") != pod.uid:
+            self._cache.drop_pod_uid(pod.uid)
+            return False
+        self._cache.found_pod(found)
+        return read_pod(found).owner_uid == pod.owner_uid
+
+    async def _record(self, key: ObjectKey, pod: PodView, trusted: bool) -> None:
         """Into the ledger, if its end belongs to the deletion; then nothing more is wanted of the pod."""
         if not self._ledger.configured or not _ended_by_deletion(pod):
             self._finish(pod)
             return
         table = self._table(pod)
-        rows: RowsReading = NoTable() if table is None else await self._rows(pod, table)
+        rows: RowsReading = NoTable() if table is None else await self._rows(pod, table, trusted)
         finished = pod.agent.finished_at or self._clock.now()
         entry = StopEntry(
             namespace=pod.namespace,
@@ -113,8 +129,9 @@ class Undertaker:
         name = pod.annotations.get(DATABASE_ANNOTATION, "")
         return self._tables.of(name) if name in self._tables.allowed(pod.namespace) else None
 
-    async def _rows(self, pod: PodView, table: TableReader) -> RowsReading:
-        lookup = RowLookup(instance_ids=(pod.uid,), hostname=pod.name, process_kind=_kind(pod))
+    async def _rows(self, pod: PodView, table: TableReader, trusted: bool) -> RowsReading:
+        name = pod.name if trusted else ""
+        lookup = RowLookup(instance_ids=(pod.uid,), hostname=name, process_kind=_kind(pod))
         try:
             found = await table.lookup(lookup)
         except DatabaseUnavailable as error:
