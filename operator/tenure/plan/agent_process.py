@@ -57,7 +57,7 @@ def plan_agent_process(observation: Observation) -> Verdict:
 def _living(observation: Observation, status: Status, pod: PodView, own: tuple[PodView, ...]) -> Verdict:
     resource, instance = observation.resource, status.instance
     assert instance is not None
-    row = judge_row(observation.rows, pod, resource.process_kind)
+    row = judge_row(observation.rows, pod, resource.process_kind, instance.row_id)
     memory = remember(observation, pod, row)
     patience = hung_in(observation, memory, row)
     stop = status.stop if status.stop is not None and status.stop.instance == pod.uid else None
@@ -107,7 +107,11 @@ def _ended(
     if isinstance(observation.rows, NoTable):
         reading = observation.rows
     row = judge(
-        reading, uid=instance.id or "", pod_name=instance.pod_name or "", process_kind=resource.process_kind
+        reading,
+        uid=instance.id or "",
+        pod_name=instance.pod_name or "",
+        process_kind=resource.process_kind,
+        row_id=instance.row_id,
     )
     end, memory = End(pod=pod, row=row), remember(observation, None, row)
     observation = replace(observation, memory=memory)

@@ -173,7 +173,7 @@ class Observer:
                 table.track(key, row_lookup(resource, status.instance, pod))
             known = table.reading(key)
             return known or Rows(now=self._clock.now(), taken_at=self._clock.monotonic())
-        table.track(key, row_lookup(resource, status.instance, pod))
+        table.track(key, row_lookup(resource, status.instance, pod, anew=_silent(table.reading(key))))
         return table.reading(key)
 
     async def _final_rows(
@@ -195,13 +195,23 @@ class Observer:
         return Rows(now=found.now, taken_at=self._clock.monotonic(), rows=found.rows)
 
 
-def row_lookup(resource: AgentProcess, instance: InstanceStatus | None, pod: PodView | None) -> RowLookup:
-    """How to find the row of an instance: by its pod's UID or its known row, and by name until it is known."""
+def row_lookup(
+    resource: AgentProcess, instance: InstanceStatus | None, pod: PodView | None, *, anew: bool = False
+) -> RowLookup:
+    """How to find the row of an instance: by its pod's UID or its known row, and by name until it is known.
+
+    ``anew``: the known row is silent. An agent that makes its own ids may have begun another in the same pod.
+    """
     uid = pod.uid if pod is not None else (instance.id or "" if instance else "")
     name = pod.name if pod is not None else (instance.pod_name or "" if instance else "")
     row_id = instance.row_id if instance is not None and instance.id == uid else None
     ids = tuple(dict.fromkeys(i for i in (uid, row_id) if i))
-    return RowLookup(instance_ids=ids, hostname="" if row_id else name, process_kind=resource.process_kind)
+    known = row_id is not None and not (anew and row_id != uid)
+    return RowLookup(instance_ids=ids, hostname="" if known else name, process_kind=resource.process_kind)
+
+
+def _silent(reading: RowsReading | None) -> bool:
+    return isinstance(reading, Rows) and not any(row.alive(reading.now) for row in reading.rows)
 
 
 def _settled(status: Status, instance: InstanceStatus) -> bool:
