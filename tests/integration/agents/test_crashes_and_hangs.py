@@ -112,7 +112,10 @@ async def test_an_agent_without_a_row_is_judged_by_its_pod_alone(world: World) -
 
 
 @pytest.mark.accept("L-13")
-async def test_a_task_held_for_too_long_is_reported_and_never_acted_upon(world: World) -> None:
+async def test_a_task_held_for_too_long_is_reported_and_never_acted_upon(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.plan.agent_process.TASK_WRITE_SECONDS", 1.0)  # ten, in life
     async with world.operator():
         await world.create("critic", stuckTaskSeconds=2)
         instance = await world.running("critic")

@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.integration.agents.history import condition
 from tests.integration.agents.world import CRASHES_WHEN_TOLD, DEAF, OBEDIENT, World, all_of, shell
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, running_postgres
 from tests.support.wait import eventually
 
 # asyncpg drops a socket without closing it when a server dies while a connection to it is being made.
@@ -17,17 +17,22 @@ RESTART = {"policy": "Restart", "afterIntervals": 3}
 
 
 @pytest.mark.accept("L-15")
-@pytest.mark.parametrize(
-    ("fail", "return_"),
-    [
-        pytest.param(PostgresServer.stop, PostgresServer.start, id="stopped"),
-        pytest.param(PostgresServer.freeze, PostgresServer.thaw, id="frozen"),
-    ],
-)
 async def test_an_outage_shows_as_unknown_kills_nobody_and_heals(
-    frail_world: World, fail: Callable[[PostgresServer], None], return_: Callable[[PostgresServer], None]
+    make_world: Callable[..., Awaitable[World]], own_postgres: PostgresServer
 ) -> None:
-    world = frail_world
+    with running_postgres() as other:
+        stopped, frozen = await make_world(own_postgres), await make_world(other)
+        await all_of(
+            outage(stopped, PostgresServer.stop, PostgresServer.start),
+            outage(frozen, PostgresServer.freeze, PostgresServer.thaw),
+        )
+        await frozen.leave()
+
+
+async def outage(
+    world: World, fail: Callable[[PostgresServer], None], return_: Callable[[PostgresServer], None]
+) -> None:
+    """Eight seconds without a database, with agents whose policy is to restart the hung."""
     async with world.operator() as operator:
         await all_of(
             world.create("critic", hung=RESTART),
@@ -85,8 +90,10 @@ async def test_rows_that_are_stale_when_an_operator_starts_hang_nobody_at_once(w
 
 @pytest.mark.accept("L-15")
 async def test_a_stop_asked_for_in_an_outage_happens_and_is_marked_and_recorded_afterwards(
-    frail_world: World,
+    frail_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for module in ("ledger", "agents"):
+        monkeypatch.setattr(f"tenure.operator.passes.{module}.RETRY", 2.0)  # ten seconds, in life
     world = frail_world
     async with world.operator():
         await all_of(

@@ -3,6 +3,7 @@ reaches the same end. No second pod, no lost stop, one line in the ledger."""
 
 import asyncio
 import signal
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from tests.support.wait import eventually
 from tenure.cluster.ports import AgentCluster
 
 AT_ONCE = 8
-LEASE = 4
+LEASE = 5
 """Seconds, for operators that are killed: short, and long enough for a busy machine."""
 BACKOFF = {"initialSeconds": 1, "maxSeconds": 1}
 
@@ -192,34 +193,35 @@ async def test_a_fresh_operator_reaches_the_same_end_whichever_write_was_the_las
                 group.create_task(one(number, moment))
 
 
-@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
-@pytest.mark.parametrize(
-    ("scenario", "number"), [("create", 1), ("resource", 2), ("replacement", 5), ("crash", 1)]
-)
 async def test_the_same_after_a_kill_of_the_real_process(
-    make_world: MakeWorld,
-    postgres_server: PostgresServer,
-    tmp_path: Path,
-    scenario: str,
-    number: int,
-    moment: Moment,
+    make_world: MakeWorld, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
-    chosen = next(s for s in SCENARIOS if s.name == scenario)
-    world, name, lease = (
-        await make_world(postgres_server),
-        scenario,
-        f"tenure-{tmp_path.name[-40:]}".lower().replace("_", "-"),
-    )
+    first = await make_world(postgres_server)
+    make = partial(make_world, postgres_server, url=first.url)
+    async with asyncio.TaskGroup() as group:
+        for name, number in (("create", 1), ("resource", 2), ("replacement", 5), ("crash", 1)):
+            for moment in (Moment.BEFORE, Moment.AFTER):
+                scenario = next(s for s in SCENARIOS if s.name == name)
+                group.create_task(killed(make, scenario, moment, number, tmp_path / f"{name}-{moment}"))
+
+
+async def killed(
+    make: Callable[[], Awaitable[World]], scenario: Scenario, moment: Moment, number: int, folder: Path
+) -> None:
+    """One scenario in which the operator's process is killed at write ``number``."""
+    world, name, lease = await make(), scenario.name, f"tenure-{uuid.uuid4().hex[:8]}"
     options: dict[str, Any] = {"databases": [database(world.url)], "namespaces": [world.namespace]}
     async with world.operator():
-        instance = await chosen.prepare(world, name)
+        instance = await scenario.prepare(world, name)
     command = ("-m", "tests.support.crashing", moment, str(number))
     async with operator_process(
-        world.plane, tmp_path, lease_name=lease, command=command, **options
-    ) as killed:
-        await chosen.act(world, name, instance)
-        await eventually(lambda: killed.process.poll() is not None, within=20, what="the operator is killed")
-        assert killed.process.returncode == -signal.SIGKILL, killed.log()
+        world.plane, folder, lease_name=lease, lease_seconds=LEASE, command=command, **options
+    ) as operator:
+        await scenario.act(world, name, instance)
+        await eventually(
+            lambda: operator.process.poll() is not None, within=40, what=f"{name}: killed {moment} {number}"
+        )
+        assert operator.process.returncode == -signal.SIGKILL, operator.log()
         # The Lease that it could not give up runs out, and the next one takes over by itself.
         async with world.operator(lease_name=lease, lease_namespace=world.namespace, lease_seconds=LEASE):
-            await chosen.check(world, name, instance)
+            await scenario.check(world, name, instance)
