@@ -244,6 +244,14 @@ def parse_agent_process(raw: Mapping[str, Any]) -> AgentProcess:
         raise InvalidResource(_name_of(raw), problems) from None
 
 
+def parse_status(raw: Mapping[str, Any]) -> Status:
+    """The status alone, of an object whose spec may be unreadable. Raises ``InvalidResource``."""
+    try:
+        return Status.model_validate(raw.get("status") or {})
+    except ValidationError:
+        raise InvalidResource(_name_of(raw), ("status: not understood",)) from None
+
+
 def _sentence(problem: Mapping[str, Any]) -> str:
     path = ".".join(str(part) for part in problem["loc"])
     said = str(problem["msg"]).removeprefix("Value error, ")

@@ -109,6 +109,29 @@ def conditions_of(observation: Observation, facts: Facts, phase: Phase) -> tuple
     )
 
 
+def stalled_by_spec(status: Status, generation: int, why: str, now: datetime) -> Status:
+    """``status`` with Stalled=True because the spec is not understood. What it says beside that stays; a first one
+    has every condition, Unknown."""
+    before = {c.type: c for c in status.conditions}
+    unseen = (UNKNOWN, ConditionReason.NOT_OBSERVED, "the resource is not understood")
+
+    def condition(kind: ConditionType) -> Condition:
+        if kind is not ConditionType.STALLED and kind in before:
+            return before[kind]
+        verdict = (TRUE, ConditionReason.INVALID_SPEC, why) if kind is ConditionType.STALLED else unseen
+        return Condition(
+            type=kind,
+            status=verdict[0],
+            observed_generation=generation,
+            last_transition_time=_since(before.get(kind), verdict[0], now),
+            reason=verdict[1],
+            message=verdict[2],
+        )
+
+    kinds = tuple(condition(kind) for kind in ConditionType)
+    return status.model_copy(update={"conditions": kinds, "observed_generation": generation})
+
+
 Verdict = tuple[ConditionStatus, ConditionReason, str]
 
 
@@ -253,5 +276,4 @@ def _stalled(observation: Observation) -> Verdict:
         return FALSE, ConditionReason.PROGRESSING, "nothing is in the way"
     if rejection.namespace_terminating:
         return TRUE, ConditionReason.NAMESPACE_TERMINATING, "the namespace is being deleted"
-    reason = ConditionReason.FOREIGN_POD if rejection.foreign_pod else ConditionReason.TEMPLATE_REJECTED
-    return TRUE, reason, rejection.message or "the API server refused the pod"
+    return TRUE, ConditionReason.TEMPLATE_REJECTED, rejection.message or "the API server refused the pod"

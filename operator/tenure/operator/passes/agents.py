@@ -15,6 +15,7 @@ from tenure.operator.events import EventRecorder
 from tenure.operator.passes.deeds import Actor, Done
 from tenure.operator.passes.gone import Undertaker
 from tenure.operator.passes.ledger import RETRY, StopWriter
+from tenure.operator.passes.misread import Complaint
 from tenure.operator.passes.sight import NotYet, Observer, Recollection, Sight, Tables
 from tenure.plan.actions import Action, Announcement, WriteStatus
 from tenure.plan.agent_process import plan_agent_process
@@ -51,6 +52,7 @@ class AgentPass:
         self._ledger = ledger
         self._observer = Observer(cluster, cache, tables, clock, ledger.due)
         self._actor = Actor(cluster, cache, ledger)
+        self._complaint = Complaint(cluster, cache, clock)
         self._undertaker = Undertaker(cluster, cache, tables, ledger, clock)
         self._events = events
         self._metrics = metrics
@@ -68,7 +70,8 @@ class AgentPass:
                 sight = await self._observer.look(key, kept.memory)
             except UnreadableObject as error:
                 # Whoever does not understand an object does not act upon it; a change of it wakes the key.
-                log.warning("left alone: %s", error, namespace=key.namespace, name=key.name)
+                if (raw := self._cache.agent_process(key)) is not None:
+                    await self._complaint.file(raw, error)
                 return None
             if sight is None:
                 return await self._gone(key, kept.uid)
