@@ -69,7 +69,6 @@ PODS = st.builds(
     phase=st.sampled_from(("", "Pending", "Running", "Succeeded", "Failed", "Unknown", "New")),
     created_at=SOME_TIME,
     agent=AGENTS,
-    others_running=st.booleans(),
     terminating=st.booleans(),
     terminating_since=SOME_TIME,
     grace_seconds=st.none() | st.integers(0, 10**9),
@@ -168,7 +167,6 @@ MEMORIES = st.builds(
         attempts=st.integers(1, 99),
         retry_at=st.floats(0, 2 * CLOCK),
         namespace_terminating=st.booleans(),
-        foreign_pod=st.booleans(),
     ),
 )
 

@@ -49,10 +49,7 @@ class PodView:
     phase: str
     """``status.phase`` as the server says it; may hold a value this program does not know."""
     created_at: datetime | None = None
-    scheduled: bool = False
     agent: AgentContainer = field(default_factory=AgentContainer)
-    others_running: bool = False
-    """A container other than the agent still runs (sidecars do not count: the kubelet ends them itself)."""
     terminating: bool = False
     terminating_since: datetime | None = None
     """When deletion was asked for: the *first* deletion timestamp less its grace."""
@@ -104,7 +101,6 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
     statuses = {str(s.get("name")): s for s in _mappings(status, "containerStatuses")}
     containers = [str(c.get("name")) for c in _mappings(spec, "containers")]
     agent_name = containers[0] if containers else ""
-    others = [s for name, s in statuses.items() if name != agent_name and "running" in _mapping(s, "state")]
     deleted_at = read_time(meta.get("deletionTimestamp"))
     grace = _integer(meta.get("deletionGracePeriodSeconds"))
     target = next(
@@ -120,9 +116,7 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
         owner_name=str(owner.get("name", "")) if owner.get("kind") == OWNER_KIND else "",
         phase=str(status.get("phase", "")),
         created_at=read_time(meta.get("creationTimestamp")),
-        scheduled=bool(spec.get("nodeName")),
         agent=_agent(statuses.get(agent_name, {})),
-        others_running=bool(others),
         terminating=deleted_at is not None,
         terminating_since=_before(deleted_at, grace or 0),
         grace_seconds=grace if deleted_at else _integer(spec.get("terminationGracePeriodSeconds")),

@@ -126,7 +126,6 @@ class ConditionReason(StrEnum):
     # Stalled
     TEMPLATE_REJECTED = "TemplateRejected"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
-    FOREIGN_POD = "ForeignPod"
     INVALID_SPEC = "InvalidSpec"
     PROGRESSING = "Progressing"
 
@@ -141,4 +140,3 @@ class EventReason(StrEnum):
     HEARTBEAT_EXPIRED = "HeartbeatExpired"
     RESTARTED = "Restarted"
     TEMPLATE_REJECTED = "TemplateRejected"
-    STARTED = "Started"

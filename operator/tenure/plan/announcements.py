@@ -23,12 +23,9 @@ def announcements(before: Status, after: Status) -> tuple[Announcement, ...]:
 
 def _instance(before: Status, after: Status) -> Iterable[Announcement]:
     old, new = before.instance, after.instance
-    if new is None or not new.id or (old is not None and old.id == new.id):
-        return
-    if old is not None and old.id:
+    # A first one is what was asked for: nobody has to be told.
+    if new is not None and new.id and old is not None and old.id and old.id != new.id:
         yield Announcement(EventReason.RESTARTED, f"pod {new.pod_name} follows {old.pod_name}")
-    else:
-        yield Announcement(EventReason.STARTED, f"pod {new.pod_name} was created")
 
 
 def _stop(before: Status, after: Status) -> Iterable[Announcement]:

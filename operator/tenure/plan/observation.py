@@ -50,7 +50,6 @@ class Rejection:
     retry_at: float
     """Monotonic."""
     namespace_terminating: bool = False
-    foreign_pod: bool = False
 
 
 @dataclass(frozen=True, slots=True)

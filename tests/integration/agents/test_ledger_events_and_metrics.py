@@ -25,13 +25,13 @@ async def test_each_stop_is_told_once_by_events_counters_and_the_ledger(world: W
             await world.until(name, lambda s: s["stops"][-1].get("recorded"))
         events = await world.told("critic", "Stopped")
         assert Counter(e["reason"] for e in events) == dict.fromkeys(
-            ("Started", "StopRequested", "Draining", "Stopped"), 1
+            ("StopRequested", "Draining", "Stopped"), 1
         )
         asked = next(e for e in events if e["reason"] == "StopRequested")
         assert "Resource" in asked["note"]
         assert asked["reportingController"] == "tenure.dev/operator"
         assert Counter(e["reason"] for e in await world.told("deaf", "StopForced")) == dict.fromkeys(
-            ("Started", "StopRequested", "Draining", "StopForced"), 1
+            ("StopRequested", "Draining", "StopForced"), 1
         )
         assert operator.metric("tenure_stop_requests_total", origin="Resource") == 2
         assert operator.metric("tenure_stops_total", graceful="true") == 1

@@ -107,7 +107,7 @@ async def test_one_object_cannot_flood_and_others_are_heard(cluster: Recorded, c
 async def test_a_queue_that_nobody_empties_is_bounded(cluster: Recorded, clock: HandClock) -> None:
     recorder = recorder_of(cluster, clock)
     for number in range(events.QUEUE_LIMIT + 10):
-        recorder.emit(AGENT | {"uid": str(number)}, EventReason.STARTED, "started")
+        recorder.emit(AGENT | {"uid": str(number)}, EventReason.RESTARTED, "restarted")
     assert recorder.dropped == 10
 
 
@@ -117,7 +117,7 @@ async def test_an_event_that_is_refused_is_given_up_and_the_next_one_sent(
     recorder = recorder_of(cluster, clock)
     cluster.refuse = True
     async with sending(recorder):
-        recorder.emit(AGENT, EventReason.STARTED, "started")
+        recorder.emit(AGENT, EventReason.RESTARTED, "restarted")
         await recorder.flushed()
         cluster.refuse = False
         recorder.emit(AGENT, EventReason.STOPPED, "stopped")

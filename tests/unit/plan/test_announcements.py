@@ -41,9 +41,9 @@ def reasons(resource: AgentProcess, *pods: PodView, **overrides: Any) -> list[Ev
     return [a.reason for a in told(resource, *pods, **overrides)]
 
 
-def test_a_first_instance_started_and_a_later_one_is_a_restart() -> None:
+def test_a_first_instance_is_no_news_and_a_later_one_is_a_restart() -> None:
     pod = waiting_pod(process())
-    assert reasons(process(), pod) == [EventReason.STARTED]
+    assert reasons(process(), pod) == []
     old = ended_pod(process())
     assert reasons(stopped(process(), old, StopOrigin.RESOURCE), old, waiting_pod(process(), 2)) == [
         EventReason.RESTARTED

@@ -4,6 +4,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, assert_never
 
+import structlog
+
 from tenure.cluster.errors import (
     AlreadyExists,
     Conflict,
@@ -26,6 +28,8 @@ from tenure.storage.errors import DatabaseUnavailable
 
 REJECTION_FIRST, REJECTION_LONGEST = 2.0, 300.0
 """Seconds between two tries of a pod that the API server refuses; they double."""
+
+log = structlog.stdlib.get_logger("tenure.pass")
 
 
 class Done(Enum):
@@ -121,6 +125,12 @@ class Actor:
             raise
         kept.memory = replace(kept.memory, rejection=None)
         self.cache.put_pod(pod, wake=False)
+        log.info(
+            "a pod was created",
+            namespace=resource.namespace,
+            name=resource.name,
+            pod=body["metadata"]["name"],
+        )
         return Done.CHANGED
 
     async def _previous_is_gone(self, resource: AgentProcess) -> bool:
