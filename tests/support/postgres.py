@@ -222,12 +222,15 @@ class PostgresServer:
         """The same database, as another role."""
         return self.url(url.rsplit("/", 1)[1], user=role, password=password)
 
-    async def sessions(self, application: str) -> int:
-        """How many connections of programs with this ``application_name`` the server has."""
+    async def sessions(self, application: str, url: str = "") -> int:
+        """How many connections of programs with this ``application_name`` the server has, to the database of
+        ``url`` or to any."""
         connection = await self.connect()
         try:
             count = await connection.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", application
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1 AND $2::text IN (datname::text, '')",
+                application,
+                url.rsplit("/", 1)[-1],
             )
         finally:
             await connection.close()

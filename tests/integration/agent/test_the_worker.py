@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import signal
+from datetime import timedelta
 
 import pytest
 from tests.integration.agent.processes import a_worker, worker_command
@@ -11,8 +12,10 @@ from tests.support.postgres import PostgresServer
 from tests.support.wait import eventually
 
 from tenure.model.masked import Masked
+from tenure.storage.database import Database
 from tenure.storage.liveness import AgentLivenessRecord
 from tenure.storage.postgres import PostgresLivenessStorage
+from tenure.storage.snapshot import RowLookup
 
 
 async def report(url: str) -> dict[str, int]:
@@ -51,12 +54,15 @@ async def test_however_a_stop_is_asked_for_the_task_in_hand_is_finished_and_no_o
     assert row.ended_gracefully
     assert (row.current_task_id, row.current_task_type) == (None, None)
     assert row.desired_state == ("stop_requested" if way == "table" else None)
-    assert await postgres_server.sessions("tenure-agent") == 0
-    assert await postgres_server.sessions("tenure-worker") == 0
+    await eventually(lambda: _no_session(postgres_server, database_url), within=10)
     found = await report(database_url)
     assert found["finished"] == 1
     assert found["waiting"] == 2
     assert found["cut"] == found["lost"] == found["done_twice"] == 0
+
+
+async def _no_session(server: PostgresServer, url: str) -> bool:
+    return sum([await server.sessions(name, url) for name in ("tenure-agent", "tenure-worker")]) == 0
 
 
 async def test_while_it_works_the_row_names_the_task(database_url: str) -> None:
@@ -96,7 +102,7 @@ async def _done(url: str, count: int) -> bool:
 
 @pytest.mark.accept("L-5")
 @pytest.mark.parametrize("moment", ["claim", "finish"])
-async def test_a_worker_killed_with_a_task_is_dead_only_after_its_limit_and_the_task_returns(
+async def test_a_worker_killed_with_a_task_leaves_no_graceful_row_and_the_task_returns(
     database_url: str, moment: str
 ) -> None:
     await worker_command(database_url, "seed", "1", TASK_SECONDS="0.1")
@@ -105,8 +111,6 @@ async def test_a_worker_killed_with_a_task_is_dead_only_after_its_limit_and_the_
     async with table(database_url) as storage:
         row = await only_row(storage)
         assert not row.ended_gracefully
-        assert row.alive(row.last_heartbeat_at), "a kill is no graceful exit"
-        assert not row.alive(row.expires_at() + (row.expires_at() - row.last_heartbeat_at))
     assert (await report(database_url))["finished"] == 0
     async with a_worker(database_url) as next_one:
         await next_one.said("task 1: finished")
@@ -114,6 +118,30 @@ async def test_a_worker_killed_with_a_task_is_dead_only_after_its_limit_and_the_
         assert await next_one.ended() == 0
     found = await report(database_url)
     assert (found["finished"], found["cut"], found["lost"], found["done_twice"]) == (1, 1, 0, 0)
+
+
+@pytest.mark.accept("L-5")
+async def test_a_killed_worker_reads_as_alive_until_three_of_its_intervals_have_passed(
+    database_url: str,
+) -> None:
+    await worker_command(database_url, "seed", "1", TASK_SECONDS="0.1")
+    options = {"TENURE_INSTANCE_ID": "w1", "TENURE_LIVENESS_INTERVAL": "2"}
+    async with a_worker(database_url, WORKER_KILL_ON="claim", **options) as doomed:
+        assert await doomed.ended() == -signal.SIGKILL
+    database = Database("default", Masked(database_url))
+    lookup = RowLookup(("w1",), "", "")
+    try:
+        found = await database.snapshot([lookup])
+        (row,) = found.rows
+        assert row.alive(found.now), "nothing but time tells a kill"
+        while row.alive(found.now):
+            await asyncio.sleep(0.1)
+            found = await database.snapshot([lookup])
+            assert found.rows == (row,), "nobody writes it any more"
+            assert found.now - row.last_heartbeat_at < timedelta(seconds=6 + 5)
+        assert found.now - row.last_heartbeat_at > timedelta(seconds=6), "three intervals"
+    finally:
+        await database.aclose()
 
 
 async def test_a_worker_that_crashes_exits_badly_and_leaves_no_graceful_row(database_url: str) -> None:
