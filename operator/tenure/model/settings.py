@@ -76,8 +76,8 @@ class OperatorSettings(BaseSettings):
     """How much is logged."""
 
     poll_seconds: Annotated[float, Field(ge=0.1, le=60)] = 5
-    """Seconds between two looks into each liveness table. Stops by table are seen this late where no
-    trigger tells."""
+    """Seconds within which a stop by table is seen where no trigger tells; each liveness table is read a little
+    more often than that."""
 
     pod_name: Annotated[str, Field(min_length=1, max_length=253)] = Field(
         default_factory=socket.gethostname, validation_alias="POD_NAME"

@@ -1,9 +1,9 @@
 """The latest reading of the liveness table for every agent that is tracked, and a wake when it says something
 new.
 
-One per named database. Every ``poll_seconds`` one query reads the rows of all agents; a notification, or an
-agent that is new here, causes a read of just those concerned, at once. Heartbeats update the reading and wake
-nobody.
+One per named database. One query reads the rows of all agents, so often that what is written is acted upon within
+``poll_seconds``; a notification, or an agent that is new here, causes a read of just those concerned, at once.
+Heartbeats update the reading and wake nobody.
 """
 
 import asyncio
@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 
 GAP = 0.1
 """Seconds between two reads: a burst of notifications, or a thousand new agents, is one read."""
+SHARE = 0.8
+"""Part of ``poll_seconds`` between two polls: the rest is for the read and the pass, as somebody who asks for a stop
+right after a poll is to see it happen within ``poll_seconds``."""
 UNREADABLE_ROW = "its row cannot be read (a time that is none, or an interval that is not positive)"
 
 
@@ -139,7 +142,7 @@ class TableWatch:
             await self._until(due)
             self._news.clear()
             if self._everything or self._clock() >= due:
-                due = self._clock() + self._poll_seconds
+                due = self._clock() + SHARE * self._poll_seconds
                 wanted = set(self._tracked)
             else:
                 wanted = self._hurry & self._tracked.keys()

@@ -8,6 +8,8 @@ from tests.integration.agents.history import condition
 from tests.integration.agents.world import World, all_of, shell
 from tests.support.api import Object
 
+from tenure.model.settings import OperatorSettings
+
 IGNORES_THE_TABLE = "trap 'exit 0' TERM; while :; do sleep 60 & wait $!; done"
 
 
@@ -23,7 +25,7 @@ async def test_a_mark_is_seen_within_a_second_where_the_trigger_tells(world: Wor
         created = await world.create("critic")
         instance = await world.running("critic")
         task = await world.busy("critic")
-        await asyncio.sleep(1)  # the listener is there by now, and polling is a minute away
+        await world.listened_to()  # and polling is most of a minute away
         await world.mark(instance)
         status = await world.phase("critic", "Draining", within=1)
         assert status["stop"]["origin"] == "Table"
@@ -43,18 +45,26 @@ async def test_a_mark_is_seen_within_a_second_where_the_trigger_tells(world: Wor
 @pytest.mark.accept("L-10")
 async def test_a_mark_is_seen_within_five_seconds_without_the_trigger(world: World) -> None:
     await world.drop_trigger()
-    async with world.operator(poll_seconds=5):
+    async with world.operator(poll_seconds=OperatorSettings.model_fields["poll_seconds"].default):
         # An agent that does not read the table itself: only the operator can bring it the news.
-        await world.create("plain", shell(IGNORES_THE_TABLE), liveness=world.liveness(intervalSeconds=60))
+        liveness = world.liveness(intervalSeconds=60)
+        created = await world.create("plain", shell(IGNORES_THE_TABLE), liveness=liveness)
         pod = await world.pod_running("plain")
         uid = pod["metadata"]["uid"]
         await world.insert_row(uid, process_kind="plain", liveness_interval_s=60.0)
         await world.phase("plain", "Running")
+        await world.polled()  # nothing is later than a mark that has just missed a poll
         began = time.monotonic()
         await world.mark(uid)
         await world.phase("plain", "Draining", "Stopped", within=5)
         assert time.monotonic() - began <= 5
-        assert (await world.stopped("plain", uid))["origin"] == "Table"
+        stop = await world.stopped("plain", uid)
+        assert (stop["origin"], stop["graceful"], stop["exitCode"]) == ("Table", True, 0)
+        await world.phase("plain", "Stopped")
+        item = world.history.processes["plain"]
+        assert (item["spec"], item["metadata"]["generation"]) == (created["spec"], 1)
+        assert spec_managers(item) == spec_managers(created)
+        assert len(world.history.pod_names("plain")) == 1
 
 
 @pytest.mark.accept("L-10", "L-12")

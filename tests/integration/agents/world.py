@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -284,6 +285,29 @@ class World:
         assert triggers, "the migration makes one"
         for trigger in triggers:
             await self.sql(f'DROP TRIGGER "{trigger}" ON cks_agent_liveness')
+
+    async def listened_to(self) -> None:
+        """Wait until the operator listens for what the notify trigger says."""
+        sql = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'
+            AND application_name = 'tenure-operator-listen' AND query ILIKE 'listen%'"""
+        await eventually(lambda: self.sql(sql), within=20, what="the operator listens")
+
+    async def polled(self) -> None:
+        """Return right after the operator has polled the table: it read, and had not for more than a second."""
+        sql = """SELECT max(query_start) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'tenure-operator'"""
+        last, since = None, time.monotonic()
+
+        async def again() -> bool:
+            nonlocal last, since
+            ((at,),) = await self.sql(sql)
+            if at == last:
+                return False
+            paused = time.monotonic() - since
+            last, since = at, time.monotonic()
+            return paused > 1.5
+
+        await eventually(again, within=30, every=0.02, what="the operator reads the table")
 
     async def pause_for_rows(self, *names: str) -> None:
         """Wait until the operator has read once for each of these agents."""
