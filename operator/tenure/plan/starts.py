@@ -34,18 +34,23 @@ def judge_start(observation: Observation, status: Status) -> StartVerdict:
     lingering = [pod for pod in observation.pods if not pod.over]
     if lingering:
         return StartVerdict(due=True, waiting=f"pod {lingering[0].name} has not ended yet")
-    if (
-        status.backoff is not None
-        and status.backoff.until is not None
-        and status.backoff.until > observation.now
-    ):
-        left = (status.backoff.until - observation.now).total_seconds()
+    left = _backoff_left(observation, status)
+    if left > 0:
         return StartVerdict(due=True, waiting="backing off", backing_off=True, retry_in=left)
     if rejection is not None and rejection.generation == resource.metadata.generation:
         left = rejection.retry_at - observation.clock
         if left > 0:
             return StartVerdict(due=True, waiting="the API server refused the pod", retry_in=left)
     return StartVerdict(due=True, ordinal=next_ordinal(resource, status, observation.pods))
+
+
+def _backoff_left(observation: Observation, status: Status) -> float:
+    """Seconds. A wait longer than any that is ever written comes of a clock that was set, or of an edited status: it
+    would hold the agent down for as long as the clock was wrong."""
+    if status.backoff is None or status.backoff.until is None:
+        return 0.0
+    left = (status.backoff.until - observation.now).total_seconds()
+    return left if left <= observation.resource.spec.backoff.max_seconds else 0.0
 
 
 def wanted(resource: AgentProcess, status: Status) -> bool:
