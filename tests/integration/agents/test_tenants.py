@@ -65,6 +65,44 @@ async def test_an_edited_status_reaches_no_foreign_pod(world: World) -> None:
 
 
 @pytest.mark.accept("K-9")
+async def test_a_status_forged_while_no_operator_looks_reaches_no_foreign_pod_row_or_ledger(
+    world: World,
+) -> None:
+    """Nobody sets it right before it is acted upon: it is the first that the next operator sees."""
+    names = ("pod", "row", "yours")
+    async with world.operator():
+        await all_of(*(world.create(name, shell(OBEDIENT), liveness=world.liveness()) for name in names))
+        pods = await all_of(*map(world.pod_running, names))
+        _, own, yours = [pod["metadata"]["uid"] for pod in pods]
+        await world.insert_row(yours, process_kind="row", liveness_interval_s=600.0)
+        await all_of(*(world.phase(name, "Running") for name in names))
+    by_pod: Object = {
+        "phase": "Draining",
+        "instance": {"id": yours, "podName": world.pod_name("yours"), "rowID": yours, "ordinal": 1},
+        "stop": {"instance": yours, "origin": "Resource", "requestedAt": "2026-01-01T00:00:00Z"},
+    }
+    for name, forged in (("pod", by_pod), ("row", {"instance": {"rowID": yours}})):
+        await world.api.patch(f"{world.url_of(name)}/status", {"status": forged})
+        await world.stop(name)
+    async with world.operator():
+        # What a stop ends is the own pod, whatever row the status names; who names another's pod waits for it.
+        await world.stopped("row", own)
+        await world.until("row", lambda s: s["stops"][-1].get("recorded"))
+        await world.until("pod", lambda s: s["observedGeneration"] == 2)
+        await asyncio.sleep(1)
+        pod = world.history.pods[yours]
+        assert "deletionTimestamp" not in pod["metadata"]
+        assert pod["status"]["phase"] == "Running"
+        row = await world.row(yours)
+        assert row is not None
+        assert row["desired_state"] is None
+        assert world.status("yours")["phase"] == "Running"
+        assert "stop" not in world.status("yours")
+        entries = [entry for name in names for entry in await world.ledger(name)]
+        assert {entry["pod_uid"] for entry in entries} == {own}
+
+
+@pytest.mark.accept("K-9")
 async def test_a_planted_pod_is_never_adopted(world: World) -> None:
     async with world.operator():
         created = await world.create("mine", shell(OBEDIENT), desiredState="StopRequested")
