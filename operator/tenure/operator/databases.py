@@ -1,12 +1,43 @@
 """The operator's named databases as passes see them: who may use which, what was read last, and live calls."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tenure.operator.cache import ObjectKey
 from tenure.operator.tables import TableWatch
 from tenure.plan.observation import Rows, Unreadable
 from tenure.storage.database import Database
+from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.snapshot import LivenessSnapshot, RowLookup
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Gate:
+    """While calls of one kind fail, one at a time tries; the others fail at once with its words.
+
+    A database that swallows questions would else keep every worker waiting, and agents of other databases with them.
+    """
+
+    _failure: tuple[str, str] | None = None
+    _trying: int = 0
+
+    async def run(self, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of ``call``. Raises ``DatabaseUnavailable``."""
+        if self._failure is not None and self._trying:
+            raise DatabaseUnavailable(*self._failure)
+        self._trying += 1
+        try:
+            answer = await call()
+        except DatabaseUnavailable as error:
+            self._failure = error.name, error.reason
+            raise
+        finally:
+            self._trying -= 1
+        self._failure = None
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +46,8 @@ class Table:
 
     database: Database
     watch: TableWatch
+    _lookups: Gate = field(default_factory=Gate)
+    _marks: Gate = field(default_factory=Gate)
 
     def track(self, key: ObjectKey, lookup: RowLookup) -> None:
         """Include this agent in the readings from now on."""
@@ -30,11 +63,11 @@ class Table:
 
     async def lookup(self, lookup: RowLookup) -> LivenessSnapshot:
         """One live read. Raises ``DatabaseUnavailable``."""
-        return await self.database.lookup(lookup)
+        return await self._lookups.run(lambda: self.database.lookup(lookup))
 
     async def request_agent_stop(self, instance_id: str) -> bool:
         """Mark the row. Raises ``DatabaseUnavailable``."""
-        return await self.database.request_agent_stop(instance_id)
+        return await self._marks.run(lambda: self.database.request_agent_stop(instance_id))
 
 
 class NamedTables:
