@@ -49,6 +49,8 @@ class Crashing:
     moment: Moment = Moment.BEFORE
     end: Callable[[], object] = lambda: None
     writes: list[str] = field(default_factory=list)
+    pods: list[Json] = field(default_factory=list)
+    """The pods that were to be created."""
     died: asyncio.Event = field(default_factory=asyncio.Event)
 
     def arm(self, number: int, moment: Moment) -> None:
@@ -65,6 +67,7 @@ class Crashing:
         return await self.inner.get_pod(namespace, name)
 
     async def create_pod(self, namespace: str, body: Json) -> Json:
+        self.pods.append(body)
         return await self._write("create", lambda: self.inner.create_pod(namespace, body))
 
     async def delete_pod(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.integration.agents.world import CRASHES_WHEN_TOLD, OBEDIENT, World, shell
+from tests.support.api import path
 from tests.support.crashing import Crashing, Moment
 from tests.support.operator import database, operator_process
 from tests.support.postgres import PostgresServer
@@ -191,6 +192,33 @@ async def test_a_fresh_operator_reaches_the_same_end_whichever_write_was_the_las
         for number in range(1, len(writes) + 1):
             for moment in Moment:
                 group.create_task(one(number, moment))
+
+
+@pytest.mark.accept("L-17")
+async def test_a_create_that_may_still_be_under_way_is_not_repeated_under_its_name_and_may_land_late(
+    world: World,
+) -> None:
+    held: list[Crashing] = []
+
+    def wrap(cluster: AgentCluster) -> AgentCluster:
+        held.append(Crashing(cluster))
+        return held[-1]
+
+    async with world.operator(wrap_cluster=wrap):
+        held[0].arm(1, Moment.BEFORE)
+        await world.create("critic", shell(OBEDIENT))
+        async with asyncio.timeout(20):
+            await held[0].died.wait()
+    assert held[0].writes == ["create"]
+    async with world.operator():
+        instance = await world.running("critic")
+        assert world.status("critic")["instance"]["ordinal"] == 2, "a name of unknown fate is given up"
+        # Now it lands after all. The younger of two, whatever their numbers, never gets to work.
+        late = await world.api.create(path("pods", world.namespace), held[0].pods[0])
+        world.forgiven.append("two pods of critic")
+        await world.pod_gone(late["metadata"]["uid"])
+        assert world.status("critic")["instance"]["id"] == instance
+        assert world.status("critic")["phase"] == "Running"
 
 
 async def test_the_same_after_a_kill_of_the_real_process(

@@ -50,10 +50,15 @@ async def test_an_agent_without_the_library_is_stopped_by_its_signal(world: Worl
 @pytest.mark.accept("L-11")
 async def test_an_agent_that_outlives_its_grace_is_killed_and_reported(world: World) -> None:
     async with world.operator() as operator:
-        await world.create("deaf", shell(DEAF), drain={"gracePeriodSeconds": 1})
-        instance = await world.running("deaf")
+        liveness = world.liveness(intervalSeconds=60)
+        await world.create("deaf", shell(DEAF), drain={"gracePeriodSeconds": 1}, liveness=liveness)
+        instance = (await world.pod_running("deaf"))["metadata"]["uid"]
+        await world.insert_row(instance, process_kind="deaf", liveness_interval_s=60.0)
+        await world.phase("deaf", "Running")
         began = time.monotonic()
         await world.stop("deaf")
+        # A last heartbeat says that the agent was about to end. It was killed all the same.
+        await world.sql("UPDATE cks_agent_liveness SET last_heartbeat_at = to_timestamp(0)")
         stop = await world.stopped("deaf", instance)
         assert time.monotonic() - began >= 1
         assert (stop["graceful"], stop["exitCode"]) == (False, 137)
