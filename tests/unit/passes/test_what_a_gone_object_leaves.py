@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import pytest
-from tests.support.builders import process, raw_pod, row
+from tests.support.builders import ago, process, raw_pod, raw_process, row, wire
 from tests.unit.passes.bench import CRITIC, Bench
 
 VICTIM = "critic-0a1b2c3d-7"
@@ -80,3 +80,21 @@ async def test_a_pod_that_was_left_behind_on_purpose_goes_on() -> None:
     assert await bench.run() is None
     assert "deletionTimestamp" not in bench.api.pod(name)["metadata"]
     assert bench.rows.marked == []
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["left behind on purpose", "forgotten by everybody"])
+async def test_what_an_earlier_object_of_the_name_left_is_drained_unless_it_was_released(
+    released: bool,
+) -> None:
+    """Deleted with ``--cascade=orphan`` and applied again at once: the watch of pods still shows the former owner."""
+    bench = Bench()
+    name = await bench.started()
+    bench.api.pod(name)["metadata"]["creationTimestamp"] = wire(ago(7200))
+    bench.show(name)
+    if released:
+        bench.api.stamp(bench.api.pod(name))["metadata"]["ownerReferences"] = []
+    await gone(bench)
+    bench.put_process(raw_process(uid="another", liveness={"mode": "Pod"}))
+    await bench.run()
+    assert ("deletionTimestamp" in bench.api.pod(name)["metadata"]) is not released
+    assert len(bench.living) == (2 if released else 1)

@@ -19,6 +19,7 @@ from tenure.model.pods import read_pod
 from tenure.model.resources import AgentProcess
 from tenure.model.status import InstanceStatus, Status
 from tenure.operator.cache import ObjectCache
+from tenure.operator.passes.gone import still_owned
 from tenure.operator.passes.ledger import StopWriter, entry_of
 from tenure.operator.passes.sight import Recollection, Sight
 from tenure.plan.actions import Action, CreatePod, DeletePod, MarkRow, Protect, RecordStop, WriteStatus
@@ -164,6 +165,12 @@ class Actor:
 
     async def _delete(self, action: DeletePod, sight: Sight) -> Done:
         namespace = sight.observation.resource.namespace
+        owner = sight.observation.resource.uid
+        former = (p for p in sight.observation.pods if p.uid == action.uid and p.owner_uid != owner)
+        for pod in former:
+            # An earlier object of the name may have been told to leave its pod behind.
+            if not await still_owned(self.cluster, self.cache, pod, wake=False):
+                return Done.STALE
         try:
             left = await self.cluster.delete_pod(
                 namespace, action.name, uid=action.uid, grace_seconds=action.grace_seconds

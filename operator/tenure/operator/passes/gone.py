@@ -65,7 +65,7 @@ class Undertaker:
 
     async def _drain(self, pod: PodView, trusted: bool) -> None:
         if not pod.terminating:
-            if not await self._still_owned(pod):
+            if not await still_owned(self._cluster, self._cache, pod):
                 return
             try:
                 left = await self._cluster.delete_pod(
@@ -87,16 +87,6 @@ class Undertaker:
             await table.request_agent_stop(row.instance_id)
         except DatabaseUnavailable:
             return
-
-    async def _still_owned(self, pod: PodView) -> bool:
-        """Left behind on purpose (``--cascade=orphan``), a pod is released before its owner goes; our watch of pods
-        may be behind that of their owners."""
-        found = await self._cluster.get_pod(pod.namespace, pod.name)
-        if found is None or found["metadata"].get("uid") != pod.uid:
-            self._cache.drop_pod_uid(pod.uid)
-            return False
-        self._cache.found_pod(found)
-        return read_pod(found).owner_uid == pod.owner_uid
 
     async def _record(self, key: ObjectKey, pod: PodView, trusted: bool) -> None:
         """Into the ledger, if its end belongs to the deletion; then nothing more is wanted of the pod."""
@@ -137,6 +127,20 @@ class Undertaker:
         except DatabaseUnavailable as error:
             return Unreadable(since=self._clock.monotonic(), reason=str(error))
         return Rows(now=found.now, taken_at=self._clock.monotonic(), rows=found.rows)
+
+
+async def still_owned(cluster: AgentCluster, cache: ObjectCache, pod: PodView, *, wake: bool = True) -> bool:
+    """Whether a pod still claims the owner that has gone, by a live look, which the cache takes in.
+
+    Left behind on purpose (``--cascade=orphan``), a pod is released before its owner goes; but our watch of pods may
+    be behind that of their owners.
+    """
+    found = await cluster.get_pod(pod.namespace, pod.name)
+    if found is None or found["metadata"].get("uid") != pod.uid:
+        cache.drop_pod_uid(pod.uid, wake=wake)
+        return False
+    cache.found_pod(found, wake=wake)
+    return read_pod(found).owner_uid == pod.owner_uid
 
 
 def _kind(pod: PodView) -> str:
