@@ -62,6 +62,8 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     patience = hung_in(observation, memory, row)
     stop = status.stop if status.stop is not None and status.stop.instance == pod.uid else None
     hung = patience == 0 and pod.agent.running and stop is None and not pod.terminating
+    # Of a pod whose node does not report nobody knows whether its agent runs.
+    hung = hung and pod.phase != "Unknown"
     asked = asked_by(resource, observation.template_hash, instance, row, hung=hung)
     stop = next_stop(stop, asked, pod, row, observation.now)
     task, task_wait, memory = _task(observation, memory, row, status.current_task)

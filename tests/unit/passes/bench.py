@@ -121,6 +121,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
+        self.unreadable: tuple[str, ...] = ()
         self.now = NOW
         self.down = False
         self.marked: list[str] = []
@@ -133,7 +134,7 @@ class Rows:
         ids = {i for each in lookups for i in each.instance_ids}
         names = {(each.process_kind, each.hostname) for each in lookups if each.hostname}
         found = [r for r in self.rows if r.instance_id in ids or (r.process_kind, r.hostname) in names]
-        return LivenessSnapshot(self.now, tuple(found))
+        return LivenessSnapshot(self.now, tuple(found), self.unreadable)
 
     async def lookup(self, lookup: RowLookup) -> LivenessSnapshot:
         return await self.snapshot([lookup])

@@ -12,6 +12,7 @@ from tenure.model.resources import AgentProcess, parse_agent_process
 from tenure.model.status import InstanceStatus, Status
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
+from tenure.operator.tables import UNREADABLE_ROW
 from tenure.plan.instances import end_recorded, own_pods, with_instance
 from tenure.plan.observation import Memory, NoTable, Observation, Rows, RowsReading, Unreadable
 from tenure.storage.errors import DatabaseUnavailable
@@ -188,10 +189,14 @@ class Observer:
             return reading
         if pod is not None and pod.agent.exit_code == 0 and _settled(resource.status, instance):
             return reading
+        wanted = row_lookup(resource, instance, pod)
         try:
-            found = await table.lookup(row_lookup(resource, instance, pod))
+            found = await table.lookup(wanted)
         except DatabaseUnavailable as error:
             return Unreadable(since=self._clock.monotonic(), reason=str(error))
+        if not set(found.unreadable).isdisjoint(wanted.instance_ids):
+            # It is there, and may hold a stop.
+            return Unreadable(since=self._clock.monotonic(), reason=UNREADABLE_ROW)
         return Rows(now=found.now, taken_at=self._clock.monotonic(), rows=found.rows)
 
 
