@@ -6,6 +6,9 @@ import pytest
 from tests.integration.agents.history import CONDITIONS
 from tests.integration.agents.world import OBEDIENT, World, shell
 from tests.support.cluster import kubectl
+from tests.support.crashing import Crashing
+
+from tenure.cluster.ports import AgentCluster
 
 
 async def wait(world: World, name: str, what: str) -> None:
@@ -56,11 +59,21 @@ async def test_the_first_status_says_ready_unknown_and_has_every_condition(world
 
 @pytest.mark.accept("L-22")
 async def test_nothing_is_written_when_nothing_changes(world: World) -> None:
-    async with world.operator():
+    held: list[Crashing] = []
+
+    def counting(cluster: AgentCluster) -> AgentCluster:
+        held.append(Crashing(cluster))
+        return held[-1]
+
+    async with world.operator(wrap_cluster=counting):
         await world.create("critic")
         await world.running("critic")
         await world.condition("critic", "Alive", "True")
         await asyncio.sleep(1)
+        written = list(held[0].writes)
         before = world.history.processes["critic"]["metadata"]["resourceVersion"]
-        await asyncio.sleep(3)  # three heartbeats
-        assert world.history.processes["critic"]["metadata"]["resourceVersion"] == before
+        # Three heartbeats, and a change that concerns nobody.
+        await world.api.patch(world.url_of("critic"), {"metadata": {"labels": {"seen": "yes"}}})
+        await asyncio.sleep(3)
+        assert held[0].writes == written
+        assert world.history.processes["critic"]["metadata"]["resourceVersion"] != before
