@@ -209,7 +209,7 @@ class TableWatch:
             if known is None or known.lookup is not lookup:
                 continue  # asked for something else meanwhile
             if not broken.isdisjoint(lookup.instance_ids):
-                self._set(key, known, Unreadable(taken_at, UNREADABLE_ROW), "broken")
+                self._set(key, known, Unreadable(taken_at, UNREADABLE_ROW, row_only=True), "broken")
                 continue
             found = {i: by_id[i] for i in lookup.instance_ids if i in by_id}
             if lookup.hostname:

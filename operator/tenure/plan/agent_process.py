@@ -66,7 +66,7 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     hung = hung and pod.phase != "Unknown"
     asked = asked_by(resource, observation.template_hash, instance, row, hung=hung)
     stop = next_stop(stop, asked, pod, row, observation.now)
-    task, task_wait, memory = _task(observation, memory, row, status.current_task)
+    task, held, task_wait = _task(observation, memory, row, status.current_task)
     if (
         row.row is not None
         and instance.row_id != row.row.instance_id
@@ -98,7 +98,8 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
         UNKNOWN_RETRY_SECONDS if not row.readable or draining(facts) else None,
     )
     observation = replace(observation, memory=memory)
-    return _verdict(observation, facts, actions, waits)
+    verdict = _verdict(observation, facts, actions, waits)
+    return _with_task(verdict, resource.status, held, observation.clock)
 
 
 def _ended(
@@ -209,21 +210,31 @@ def _records(observation: Observation, status: Status) -> list[Action]:
 
 def _task(
     observation: Observation, memory: Memory, row: RowVerdict, shown: CurrentTask | None
-) -> tuple[CurrentTask | None, float | None, Memory]:
-    """The task to show, the wait until a newer one may be shown, and the memory of having written it."""
+) -> tuple[CurrentTask | None, CurrentTask | None, float | None]:
+    """The task that is reason enough to write, the one that is held, and the wait until it is reason enough."""
     if not row.readable or not isinstance(observation.rows, Rows):
-        return (shown if not isinstance(observation.rows, NoTable) else None), None, memory
+        kept = shown if not isinstance(observation.rows, NoTable) else None
+        return kept, kept, None
     held: CurrentTask | None = None
     if row.busy and row.row is not None and row.row.current_task_id is not None:
         held = CurrentTask(id=row.row.current_task_id, type=row.row.current_task_type, since=observation.now)
         if shown is not None and (shown.id, shown.type) == (held.id, held.type):
             held = shown
-    if held == shown:
-        return shown, None, memory
     last = memory.task_written_at
-    if last is not None and observation.clock - last < TASK_WRITE_SECONDS:
-        return shown, TASK_WRITE_SECONDS - (observation.clock - last), memory
-    return held, None, replace(memory, task_written_at=observation.clock)
+    if held != shown and last is not None and observation.clock - last < TASK_WRITE_SECONDS:
+        return shown, held, TASK_WRITE_SECONDS - (observation.clock - last)
+    return held, held, None
+
+
+def _with_task(verdict: Verdict, before: Status, held: CurrentTask | None, clock: float) -> Verdict:
+    """A status that is written anyway tells the task that is held now, however often it has changed."""
+    actions, memory = verdict.plan.actions, verdict.memory
+    if not actions or not isinstance(actions[0], WriteStatus):
+        return verdict
+    status = actions[0].status.model_copy(update={"current_task": held})
+    if status.current_task != before.current_task:
+        memory = replace(memory, task_written_at=clock)
+    return Verdict(replace(verdict.plan, actions=(WriteStatus(status), *actions[1:])), memory)
 
 
 def _first_row_in(observation: Observation, memory: Memory, row: RowVerdict) -> float:

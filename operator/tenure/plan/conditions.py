@@ -198,7 +198,10 @@ def _unknown(observation: Observation, facts: Facts) -> Verdict:
 
 
 def _no_answer(observation: Observation) -> str:
-    return f"database {observation.resource.spec.liveness.database} does not answer"
+    database, rows = observation.resource.spec.liveness.database, observation.rows
+    if isinstance(rows, Unreadable) and rows.row_only:
+        return f"database {database} answers, but {rows.reason}"
+    return f"database {database} does not answer"
 
 
 def _alive(observation: Observation, facts: Facts) -> Verdict:

@@ -95,6 +95,9 @@ def record_end(resource: AgentProcess, status: Status, end: End, now: datetime) 
     origin = origin_of_end(stop.origin if stop else None, end)
     finished = (end.pod.agent.finished_at if end.pod else None) or now
     requested = stop.requested_at if stop else None
+    if requested is not None:
+        # The kubelet's times have whole seconds: an end is never before the request that it answers.
+        finished = max(finished, requested)
     if requested is None and origin is not None:
         requested = (end.pod.terminating_since if end.pod else None) or finished
     done = StopStatus(

@@ -26,6 +26,8 @@ class Unreadable:
 
     since: float
     reason: str
+    row_only: bool = False
+    """The database answers, but this agent's row holds what nobody can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,11 @@ def test_a_recorded_stop_keeps_its_origin_and_time() -> None:
     assert (stop.origin, stop.requested_at, stop.finished_at) == (StopOrigin.RESOURCE, ago(20), ago(5))
 
 
+def test_an_end_is_never_before_the_request_that_it_answers() -> None:
+    view = ended_pod(process(), exit_code=0, deleted=20, finished=25)
+    assert end(asked(view), view, row(marked=True)).finished_at == ago(20)
+
+
 @pytest.mark.accept("L-15")
 def test_an_end_that_nobody_is_known_to_have_asked_for_waits_for_its_row() -> None:
     view = ended_pod(process(), exit_code=1)

@@ -29,8 +29,9 @@ from tests.support.builders import (
 from tenure.model.reasons import ConditionReason, ConditionStatus, ConditionType, Phase, StopOrigin
 from tenure.model.resources import AgentProcess
 from tenure.model.status import BackoffStatus, CurrentTask, Status
+from tenure.plan.actions import WriteStatus
 from tenure.plan.agent_process import Verdict, plan_agent_process
-from tenure.plan.observation import Memory, NoTable, Rejection
+from tenure.plan.observation import Memory, NoTable, Rejection, Unreadable
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 EXPIRED = Memory(instance="pod-1", expired_since=CLOCK - 1000, fresh_at=CLOCK - 1100)
@@ -301,6 +302,31 @@ def test_the_current_task_is_written_at_most_every_ten_seconds() -> None:
     task = written(plan_agent_process(later)).current_task
     assert task is not None
     assert task.id == 8
+
+
+def test_a_status_that_is_written_anyway_tells_the_task_that_is_held_now() -> None:
+    resource, pod = _living()
+    first = observe(resource, pod, rows=reading(row(task=1)))
+    verdict = plan_agent_process(first)
+    changed_task = then(first, verdict, rows=reading(row(task=2)), clock=CLOCK + 1)
+    assert not [a for a in plan_agent_process(changed_task).plan.actions if isinstance(a, WriteStatus)]
+    marked = then(first, verdict, rows=reading(row(task=2, marked=True)), clock=CLOCK + 1)
+    task = written(plan_agent_process(marked)).current_task
+    assert task is not None
+    assert task.id == 2
+
+
+def test_a_row_that_cannot_be_read_is_told_apart_from_a_database_that_does_not_answer() -> None:
+    resource, pod = _living()
+    broken = observe(resource, pod, rows=Unreadable(CLOCK, "its row cannot be read", row_only=True))
+    silent = observe(resource, pod, rows=Unreadable(CLOCK, "refused"))
+    messages = [
+        condition(written(plan_agent_process(o)), ConditionType.ALIVE).message for o in (broken, silent)
+    ]
+    assert messages == [
+        "database default answers, but its row cannot be read",
+        "database default does not answer",
+    ]
 
 
 def test_a_task_whose_type_is_longer_than_status_holds_is_written_once() -> None:
