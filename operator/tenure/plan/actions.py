@@ -1,4 +1,5 @@
-"""What a plan wants done, as data. The pass carries the actions out in order and stops at the first that fails."""
+"""What a plan wants done, as data. The pass carries the actions out in order and stops at the first that fails; but
+the row is marked even if the pod may not be deleted."""
 
 from dataclasses import dataclass
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from tenure.cluster.errors import Refused
 from tenure.cluster.ports import AgentCluster
 from tenure.model.errors import UnreadableObject
 from tenure.model.reasons import EventReason, Phase
@@ -17,7 +18,7 @@ from tenure.operator.passes.gone import Undertaker
 from tenure.operator.passes.ledger import RETRY, StopWriter
 from tenure.operator.passes.misread import Complaint
 from tenure.operator.passes.sight import NotYet, Observer, Recollection, Sight, Tables
-from tenure.plan.actions import Action, Announcement, WriteStatus
+from tenure.plan.actions import Action, Announcement, DeletePod, MarkRow, WriteStatus
 from tenure.plan.agent_process import plan_agent_process
 from tenure.plan.announcements import announcements
 from tenure.plan.instances import end_recorded
@@ -106,9 +107,19 @@ class AgentPass:
         """Whether to look again. The order counts: what follows a write must not happen before it is durable."""
         again = False
         written: list[WriteStatus] = []
+        refused: Refused | None = None
         try:
             for action in actions:
-                done = await self._actor.do(action, sight, kept)
+                if refused is not None and not isinstance(action, MarkRow):
+                    continue
+                try:
+                    done = await self._actor.do(action, sight, kept)
+                except Refused as refusal:
+                    if not isinstance(action, DeletePod):
+                        raise
+                    # A policy keeps the pod; its agent can still be asked through the row.
+                    refused = refusal
+                    continue
                 if done is Done.STALE:
                     return True
                 if isinstance(action, WriteStatus):
@@ -118,6 +129,8 @@ class AgentPass:
             # Last, whatever became of the rest: a stop goes to the pod before it goes to a log.
             for status in written:
                 self._tell(sight, status)
+        if refused is not None:
+            raise refused
         return again
 
     async def _gone(self, key: ObjectKey, uid: str) -> float | None:
