@@ -21,6 +21,8 @@ class Gate:
     A database that swallows questions would else keep every worker waiting, and agents of other databases with them.
     """
 
+    on_failure: Callable[[], None] = lambda: None
+    """Called for each call that was made and failed."""
     _failure: tuple[str, str] | None = None
     _trying: int = 0
 
@@ -33,6 +35,7 @@ class Gate:
             answer = await call()
         except DatabaseUnavailable as error:
             self._failure = error.name, error.reason
+            self.on_failure()
             raise
         finally:
             self._trying -= 1
@@ -46,8 +49,8 @@ class Table:
 
     database: Database
     watch: TableWatch
-    _lookups: Gate = field(default_factory=Gate)
-    _marks: Gate = field(default_factory=Gate)
+    lookups: Gate = field(default_factory=Gate)
+    marks: Gate = field(default_factory=Gate)
 
     def track(self, key: ObjectKey, lookup: RowLookup) -> None:
         """Include this agent in the readings from now on."""
@@ -63,11 +66,11 @@ class Table:
 
     async def lookup(self, lookup: RowLookup) -> LivenessSnapshot:
         """One live read. Raises ``DatabaseUnavailable``."""
-        return await self._lookups.run(lambda: self.database.lookup(lookup))
+        return await self.lookups.run(lambda: self.database.lookup(lookup))
 
     async def request_agent_stop(self, instance_id: str) -> bool:
         """Mark the row. Raises ``DatabaseUnavailable``."""
-        return await self._marks.run(lambda: self.database.request_agent_stop(instance_id))
+        return await self.marks.run(lambda: self.database.request_agent_stop(instance_id))
 
 
 class NamedTables:

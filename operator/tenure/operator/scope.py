@@ -14,7 +14,7 @@ from tenure.cluster.errors import ApiError, Conflict
 from tenure.model.settings import DatabaseConfig
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.context import OperatorContext
-from tenure.operator.databases import NamedTables, Table
+from tenure.operator.databases import Gate, NamedTables, Table
 from tenure.operator.passes.agents import AgentPass
 from tenure.operator.passes.ledger import StopWriter
 from tenure.operator.queue import WorkQueue
@@ -52,7 +52,7 @@ async def run_scope(context: OperatorContext) -> None:
         queue = WorkQueue(_measured(agent_pass, context.metrics), on_error=_reporter(context.metrics))
         cache.on_change = queue.wake
         for database in databases:
-            named.add(Table(database, _watch(database, queue, context)))
+            named.add(_table(database, queue, context))
         watching = Watching(
             cache,
             context.client.connection_facts,
@@ -86,14 +86,16 @@ def _database(config: DatabaseConfig) -> Database:
     return Database(config.name, config.url, namespaces=config.namespaces, store=config.store)
 
 
-def _watch(database: Database, queue: WorkQueue[ObjectKey], context: OperatorContext) -> TableWatch:
-    return TableWatch(
+def _table(database: Database, queue: WorkQueue[ObjectKey], context: OperatorContext) -> Table:
+    watch = TableWatch(
         database,
         wake=queue.wake,
         poll_seconds=context.settings.poll_seconds,
         metrics=context.metrics,
         clock=context.clock.monotonic,
     )
+    failed = context.metrics.database_failed
+    return Table(database, watch, Gate(failed), Gate(failed))
 
 
 def _measured(
@@ -132,6 +134,10 @@ def _kind_of(error: Exception) -> PassError:
 
 
 async def _gauge(agent_pass: AgentPass, metrics: Metrics) -> None:
-    while True:
-        metrics.agent_processes(agent_pass.phases())
-        await asyncio.sleep(GAUGE_SECONDS)
+    try:
+        while True:
+            metrics.agent_processes(agent_pass.phases())
+            await asyncio.sleep(GAUGE_SECONDS)
+    finally:
+        # Whoever does not lead knows nothing of any agent.
+        metrics.agent_processes({})

@@ -49,11 +49,14 @@ class LivenessDatabase(Protocol):
         """Calls ``on_change`` for each stop that is announced, with None for "read everything"."""
 
 
-class FailureCounter(Protocol):
+class TableMetrics(Protocol):
     """``tenure.telemetry.metrics.Metrics``."""
 
     def database_failed(self) -> None:
         """A read failed."""
+
+    def heartbeat_age(self, seconds: float) -> None:
+        """The age of one running agent's heartbeat, as read."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class TableWatch:
         *,
         wake: Callable[[ObjectKey], None],
         poll_seconds: float = 5.0,
-        metrics: FailureCounter | None = None,
+        metrics: TableMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
@@ -217,7 +220,15 @@ class TableWatch:
                 found.update((row.instance_id, row) for row in hosted)
             self._list(key, known, frozenset(lookup.instance_ids) | found.keys())
             rows = Rows(snapshot.now, taken_at, tuple(found.values()))
+            self._measure(rows)
             self._set(key, known, rows, _material(rows))
+
+    def _measure(self, rows: Rows) -> None:
+        if self._metrics is None:
+            return
+        for row in rows.rows:
+            if not row.ended_gracefully:
+                self._metrics.heartbeat_age((rows.now - row.last_heartbeat_at).total_seconds())
 
     def _set(self, key: ObjectKey, known: _Tracked, reading: Rows | Unreadable, material: object) -> None:
         first = known.reading is None

@@ -77,18 +77,25 @@ class DatabaseDouble:
         await asyncio.Event().wait()
 
 
-class Failures:
-    count = 0
+class Measured:
+    """What was measured."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ages: list[float] = []
 
     def database_failed(self) -> None:
         self.count += 1
+
+    def heartbeat_age(self, seconds: float) -> None:
+        self.ages.append(seconds)
 
 
 class Bench:
     def __init__(self, *rows: AgentLivenessRecord, poll_seconds: float = 60.0) -> None:
         self.database = DatabaseDouble(*rows)
         self.woken: list[ObjectKey] = []
-        self.failures = Failures()
+        self.failures = Measured()
         self.watch = TableWatch(
             self.database, wake=self.woken.append, poll_seconds=poll_seconds, metrics=self.failures
         )
@@ -124,6 +131,16 @@ async def tracked(bench: Bench, lookup: RowLookup, key: ObjectKey = CRITIC) -> N
 
 
 class TestTracking:
+    async def test_the_age_of_every_heartbeat_that_is_read_is_measured_but_not_that_of_a_goodbye(
+        self,
+    ) -> None:
+        ended = a_row(instance_id="uid-2", last_heartbeat_at=EPOCH)
+        async with Bench(a_row(), ended).running() as bench:
+            await tracked(bench, by_id("uid-1"))
+            await tracked(bench, by_id("uid-2"), ObjectKey("agents", "writer"))
+            assert bench.failures.ages
+            assert max(bench.failures.ages) < 3600
+
     async def test_an_agent_is_read_at_once_when_it_is_tracked_and_woken_by_the_first_reading(self) -> None:
         async with Bench(a_row()).running() as bench:
             assert bench.watch.reading(CRITIC) is None

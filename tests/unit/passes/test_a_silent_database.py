@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from tenure.operator.databases import Table
+from tenure.operator.databases import Gate, Table
 from tenure.operator.tables import TableWatch
 from tenure.storage.database import Database
 from tenure.storage.errors import DatabaseUnavailable
@@ -76,3 +76,16 @@ async def test_a_trial_that_is_cut_off_makes_room_for_the_next() -> None:
     again = await ask(table, "lookup")
     database.asked[-1].set_result(True)
     assert await again
+
+
+async def test_every_live_call_that_fails_is_counted() -> None:
+    failures: list[None] = []
+
+    async def silent() -> None:
+        raise DatabaseUnavailable("default", "does not answer")
+
+    gate = Gate(lambda: failures.append(None))
+    for _ in range(2):
+        with pytest.raises(DatabaseUnavailable):
+            await gate.run(silent)
+    assert len(failures) == 2
