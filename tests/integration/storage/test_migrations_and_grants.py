@@ -16,7 +16,7 @@ from tenure.cli.migrate import migrate
 from tenure.model.masked import Masked
 from tenure.model.reasons import StopOrigin
 from tenure.storage.database import Database, DatabaseUnavailable
-from tenure.storage.errors import MigrationRefused, StorageError
+from tenure.storage.errors import EntryRefused, MigrationRefused, StorageError
 from tenure.storage.grants import Roles, grants_sql
 from tenure.storage.liveness import HeartbeatClock
 from tenure.storage.migrations import Migration, migrate_schema, shipped_migrations
@@ -69,7 +69,7 @@ async def test_the_ledger_takes_exactly_the_origins_that_the_code_knows(database
     database = Database("store", Masked(database_url), store=True)
     for number, origin in enumerate(StopOrigin):
         await database.record_stop(replace(STOP, pod_uid=f"uid-{number}", origin=origin.value))
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(EntryRefused):
         await database.record_stop(replace(STOP, origin="Whim"))
     await database.aclose()
 
