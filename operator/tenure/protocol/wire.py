@@ -1,0 +1,155 @@
+"""Reading and writing JSON bodies of which nothing is trusted, and the types that they are made of."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic_core import PydanticCustomError
+
+from tenure.model.masked import Masked
+from tenure.protocol.errors import ProtocolViolation
+
+SMALL = 64 * 1024
+"""Bytes of a body that carries a few names and numbers."""
+LARGE = 4 * 1024 * 1024
+"""Bytes of a body or frame that carries an event, a prompt or an environment."""
+HUGE = 32 * 1024 * 1024
+"""Bytes of an enumeration: the environments of a whole server are in it."""
+MAX_DEPTH = 64
+"""How deep arrays and objects may be nested."""
+MAX_ID = 2**63 - 1
+
+# An unclosed string is taken to its end, so that hostile bytes cost one pass and no more.
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_NO_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+
+
+class Body(BaseModel):
+    """A message: frozen, strictly typed. Fields that this version does not know are ignored, as a peer may be
+    newer, or agentctl, which has more of them."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="ignore",
+        strict=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+    max_bytes: ClassVar[int] = SMALL
+
+    def to_wire(self) -> bytes:
+        """The message as UTF-8 JSON, secrets revealed; fields that are None are left out.
+
+        This is the only way by which a secret leaves a message: pydantic's own JSON refuses ``Masked``.
+        """
+        plain = self.model_dump(exclude_none=True)
+        text = json.dumps(
+            plain, default=_json_value, allow_nan=False, ensure_ascii=False, separators=(",", ":")
+        )
+        # "replace": agents write lone surrogates, and one of them must not end a stream.
+        return text.encode("utf-8", "replace")
+
+
+B = TypeVar("B", bound=Body)
+
+
+def parse(kind: type[B], data: bytes) -> B:
+    """The message of ``kind`` that ``data`` is.
+
+    Raises ``ProtocolViolation``, and nothing else, for whatever it is not: longer than ``kind.max_bytes``,
+    nested deeper than ``MAX_DEPTH``, no JSON (``NaN`` is none), or of other fields and types.
+    """
+    what = kind.__name__.lstrip("_")
+    _bound(what, data, kind.max_bytes)
+    problem = "it is not valid JSON"
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as error:
+        problem = _describe(kind, error)
+    except (ValueError, RecursionError):
+        pass
+    # Outside of the handler: the exception that pydantic raised holds what was received.
+    raise ProtocolViolation(what, problem)
+
+
+def _bound(what: str, data: bytes, limit: int) -> None:
+    if len(data) > limit:
+        raise ProtocolViolation(what, f"it is longer than {limit} bytes")
+    bare = _STRINGS.sub(b"", data)
+    if b"N" in bare or b"I" in bare:
+        raise ProtocolViolation(what, "NaN and Infinity are not JSON")
+    brackets = bare.translate(None, delete=_NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        fewer = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        if not fewer:
+            return
+        if len(fewer) == len(brackets):
+            break
+        brackets = fewer
+    if brackets:
+        raise ProtocolViolation(
+            what, f"it is nested deeper than {MAX_DEPTH} levels, or its brackets do not match"
+        )
+
+
+def _describe(kind: type[Body], error: ValidationError) -> str:
+    """The first problem in words of our own: only names of declared fields appear, never a received key."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = next(iter(first["loc"]), "")
+    code = str(first["type"])
+    said = {"missing": "is missing", "json_invalid": "is not valid JSON"}.get(code, f"is not valid ({code})")
+    return f"{field} {said}" if field in kind.model_fields else f"it {said}"
+
+
+def _json_value(value: object) -> Any:
+    if isinstance(value, Masked):
+        return value.reveal()
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    raise TypeError(f"{type(value).__name__} is not a type of the wire")
+
+
+def _no_nul(text: object) -> object:
+    if isinstance(text, str) and "\0" in text:
+        raise PydanticCustomError("holds_nul", "a NUL character is not allowed")
+    return text
+
+
+def _masked(value: object) -> Masked:
+    if isinstance(value, Masked):
+        return value
+    if not isinstance(value, str) or "\0" in value:
+        raise PydanticCustomError("no_text", "must be a text")
+    return Masked(value)
+
+
+def _some_secret(value: object) -> Masked:
+    secret = _masked(value)
+    if not 0 < len(secret.reveal()) <= 1024:
+        raise PydanticCustomError("no_secret", "must be a text of 1 to 1024 characters")
+    return secret
+
+
+def _env_name(name: object) -> object:
+    if isinstance(name, str) and "=" in name:
+        raise PydanticCustomError("env_name", "the name of a variable holds no equals sign")
+    return _no_nul(name)
+
+
+Secret = Annotated[Masked, PlainValidator(_some_secret)]
+"""A text of 1 to 1024 characters that is shown nowhere."""
+EnvName = Annotated[str, BeforeValidator(_env_name), Field(min_length=1, max_length=1024)]
+EnvValue = Annotated[Masked, PlainValidator(_masked)]
+Environment = Annotated[dict[EnvName, EnvValue], Field(max_length=4096)]
+"""Variables of a process; their values are shown nowhere."""
+
+RotationId = Annotated[int, Field(ge=1, le=MAX_ID)]
+TurnId = Annotated[int, Field(ge=1, le=MAX_ID)]
+Word = Annotated[str, Field(max_length=253)]
+"""A name, possibly empty."""
+InstanceId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]{0,127}$")]
+"""Safe as one segment of a path: a server's answer becomes part of the addresses that we call."""
+FilePath = Annotated[str, BeforeValidator(_no_nul), Field(max_length=4096)]
+CommandLine = Annotated[str, BeforeValidator(_no_nul), Field(max_length=32 * 1024)]
