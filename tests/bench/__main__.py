@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -56,6 +57,9 @@ NOT_YET = {
 def main(words: Sequence[str]) -> int:
     """Exit code 0 although a target was missed; 1 when a measurement failed, 2 for an unknown id."""
     wanted, scale = _arguments(words)
+    # Both end everything that was started; a shell leaves SIGINT ignored in what it runs in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     facts: dict[str, Any] = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),

@@ -23,6 +23,8 @@ _HEARTBEAT = (
     "UPDATE cks_agent_liveness SET last_heartbeat_at = clock_timestamp() WHERE instance_id = ANY ($1::text[])"
 )
 
+_AT_ONCE = 500
+
 
 class Population:
     """The agents of one namespace. ``interval``: the seconds between two heartbeats of each."""
@@ -35,9 +37,12 @@ class Population:
 
     async def grow(self, operator: OperatorProcess, total: int) -> None:
         """Add agents until there are ``total``, all Running in the operator's eyes too."""
-        before = len(self.rows)
-        names = [f"agent-{number:05d}" for number in range(before, total)]
-        say(f"making {len(names)} agents")
+        say(f"making {total - len(self.rows)} agents")
+        while len(self.rows) < total:
+            await self._grow(operator, min(total, len(self.rows) + _AT_ONCE))
+
+    async def _grow(self, operator: OperatorProcess, total: int) -> None:
+        names = [f"agent-{number:05d}" for number in range(len(self.rows), total)]
         liveness = {"intervalSeconds": self.interval}
         await self._here.create_agents(self.namespace, names, liveness=liveness)
         await self._here.counted("pods", self.namespace, total, within=600, every=0.5)
