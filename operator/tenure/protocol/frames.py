@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, JsonValue
 
 from tenure.protocol.errors import ProtocolViolation
-from tenure.protocol.wire import LARGE, Body, TurnId, Word, parse
+from tenure.protocol.wire import LARGE, B, Body, TurnId, Word, parse
 
 TERMINAL: frozenset[str] = frozenset({"complete", "error"})
 """Types of the events that end a turn."""
@@ -205,6 +205,11 @@ def parse_frame(data: bytes | str) -> Frame:
             return parse(ErrorAnswer, data)
         case _:
             return parse(Event, data)
+
+
+def payload_of(kind: type[B], payload: JsonValue) -> B:
+    """The payload of an envelope as ``kind``. Raises ``ProtocolViolation``."""
+    return parse(kind, json.dumps(payload).encode())
 
 
 def event(type_: str, /, control_turn_id: int | None = None, **fields: JsonValue) -> Event:
