@@ -127,6 +127,8 @@ class Operator:
                 world.mark(action.instance_id)
             case Protect():
                 world.annotate(action.uid, dict(EVICTION_ANNOTATIONS), action.on)
+            case RecordStop() if action.stop.finished_at is None:
+                return False
             case RecordStop():
                 world.record_stop(action.stop.instance)
                 stops = tuple(

@@ -50,10 +50,14 @@ class Protect:
 
 @dataclass(frozen=True, slots=True)
 class RecordStop:
-    """Write one finished stop into the ledger; ``stop.recorded`` is set in status afterwards."""
+    """Write one stop into the ledger; of a finished one ``stop.recorded`` is set in status afterwards.
+
+    A stop that has only begun is written once, with the task in hand, and not again when that fails.
+    """
 
     stop: StopRecord
     grace_seconds: int
+    task_id: int | None = None
 
 
 Action = WriteStatus | CreatePod | DeletePod | MarkRow | Protect | RecordStop

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tenure.model.pods import PodView
 from tenure.model.reasons import DesiredState, EvictionPolicy, Phase, StopOrigin
 from tenure.model.resources import AgentProcess
-from tenure.model.status import CurrentTask, InstanceStatus, Status
+from tenure.model.status import CurrentTask, InstanceStatus, Status, StopRecord, StopStatus
 from tenure.model.wire import WORD_LIMIT
 from tenure.plan.actions import Action, CreatePod, DeletePod, Plan, Protect, RecordStop, WriteStatus
 from tenure.plan.conditions import Facts, conditions_of, draining, phase_of
@@ -87,6 +87,7 @@ def _living(observation: Observation, status: Status, pod: PodView, own: tuple[P
     actions += _duplicates(own, pod)
     actions += _protection(resource, pod, row, memory, observation.clock, stopping=stop is not None)
     actions += _records(observation, status)
+    actions += _begun(observation, stop, held)
     waits = (
         patience,
         task_wait,
@@ -206,6 +207,15 @@ def _records(observation: Observation, status: Status) -> list[Action]:
         return []
     grace = observation.resource.spec.drain.grace_period_seconds
     return [RecordStop(stop=s, grace_seconds=grace) for s in status.stops if s.owed]
+
+
+def _begun(observation: Observation, stop: StopStatus | None, held: CurrentTask | None) -> list[Action]:
+    """A stop that begins with this look goes into the ledger with the task that it found in hand."""
+    if stop is None or not observation.ledger or observation.resource.status.stop is not None:
+        return []
+    begun = StopRecord(**stop.model_dump(by_alias=False))
+    grace = observation.resource.spec.drain.grace_period_seconds
+    return [RecordStop(begun, grace, task_id=held.id if held is not None else None)]
 
 
 def _task(

@@ -270,6 +270,17 @@ def test_stops_not_yet_in_the_ledger_are_written_when_the_store_is_there(alive: 
     assert RecordStop(unrecorded, 600) not in deeds(plan(resource, pod, ledger=False))
 
 
+def test_a_stop_that_begins_goes_into_the_ledger_once_with_the_task_it_found_in_hand() -> None:
+    pod = running_pod(process())
+    resource = recorded(process(desired_state="StopRequested"), pod)
+    verdict = plan(resource, pod, rows=reading(row(task=7)), ledger=True)
+    (begun,) = [a for a in deeds(verdict) if isinstance(a, RecordStop)]
+    assert (begun.task_id, begun.stop.origin, begun.stop.finished_at) == (7, StopOrigin.RESOURCE, None)
+    asked_before = recorded(process(desired_state="StopRequested"), pod, stop=written(verdict).stop)
+    again = deeds(plan(asked_before, pod, rows=reading(row(task=7)), ledger=True))
+    assert not [a for a in again if isinstance(a, RecordStop)]
+
+
 def test_messages_say_what_happened() -> None:
     killed = ended_pod(process(), exit_code=137, deleted=20)
     assert (

@@ -197,8 +197,11 @@ class Actor:
 
     async def _record(self, action: RecordStop, sight: Sight) -> Done:
         resource = sight.observation.resource
-        if not await self.ledger.record(entry_of(resource, action.stop, action.grace_seconds)):
+        entry = entry_of(resource, action.stop, action.grace_seconds, action.task_id)
+        if not await self.ledger.record(entry):
             return Done.LATER
+        if action.stop.finished_at is None:
+            return Done.QUIET
         stops = tuple(
             s.model_copy(update={"recorded": True}) if s.instance == action.stop.instance else s
             for s in sight.status.stops

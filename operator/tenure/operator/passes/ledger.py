@@ -21,7 +21,7 @@ class Store(Protocol):
 
 
 class StopWriter:
-    """Writes finished stops. Without a store ``status.stops`` alone is the ledger."""
+    """Writes stops. Without a store ``status.stops`` alone is the ledger."""
 
     def __init__(self, store: Store | None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -52,19 +52,22 @@ class StopWriter:
         return True
 
 
-def entry_of(resource: AgentProcess, stop: StopRecord, grace_seconds: int) -> StopEntry:
-    """The ledger's row for a stop that has finished."""
-    finished = stop.finished_at or stop.requested_at
-    assert finished is not None, "only a finished stop is recorded"
+def entry_of(
+    resource: AgentProcess, stop: StopRecord, grace_seconds: int, task_id: int | None = None
+) -> StopEntry:
+    """The ledger's row for a stop that has begun or finished."""
+    requested = stop.requested_at or stop.finished_at
+    assert requested is not None, "a stop has begun or finished at some time"
     return StopEntry(
         namespace=resource.namespace,
         pod_uid=stop.instance,
         name=resource.name,
         instance_id=stop.instance,
         origin=str(stop.origin),
-        requested_at=stop.requested_at or finished,
-        finished_at=finished,
+        requested_at=requested,
+        finished_at=stop.finished_at,
         graceful=stop.graceful,
         exit_code=stop.exit_code,
         grace_seconds=grace_seconds,
+        task_id_at_request=task_id,
     )
