@@ -1,6 +1,7 @@
 """Reading and writing JSON bodies of which nothing is trusted, and the types that they are made of."""
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -44,10 +45,12 @@ class Body(BaseModel):
         This is the only way by which a secret leaves a message: pydantic's own JSON refuses ``Masked``.
         """
         plain = self.model_dump(exclude_none=True)
-        text = json.dumps(
-            plain, default=_json_value, allow_nan=False, ensure_ascii=False, separators=(",", ":")
-        )
-        # "replace": agents write lone surrogates, and one of them must not end a stream.
+        try:
+            text = _dumps(plain)
+        except ValueError:
+            # A number without end, or 1e999, is no reason for a stream to break: it becomes null.
+            text = _dumps(_finite(plain))
+        # "replace": agents write lone surrogates, and one of them must not end a stream either.
         return text.encode("utf-8", "replace")
 
 
@@ -110,6 +113,22 @@ def _describe(kind: type[Body], error: ValidationError) -> str:
     code = str(first["type"])
     said = {"missing": "is missing", "json_invalid": "is not valid JSON"}.get(code, f"is not valid ({code})")
     return f"{field} {said}" if field in kind.model_fields else f"it {said}"
+
+
+def _dumps(plain: object) -> str:
+    return json.dumps(plain, default=_json_value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+        case _:
+            return value
 
 
 def _json_value(value: object) -> Any:

@@ -118,6 +118,13 @@ def test_a_lone_surrogate_that_an_agent_wrote_does_not_end_the_stream() -> None:
     assert read.fields == {"text": "broken ? pair"}
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_a_number_that_is_not_json_becomes_null(number: float) -> None:
+    sent = frames.event("usage", cost={"eur": [number, 1.5]}).to_wire()
+    assert json.loads(sent) == {"type": "usage", "cost": {"eur": [None, 1.5]}}
+    assert b"Infinity" not in parse_frame(b'{"type":"usage","cost":1e999}').to_wire()
+
+
 @pytest.mark.parametrize("type_", ["", "request", "response", "notification"])
 def test_no_event_of_ours_passes_for_an_envelope(type_: str) -> None:
     with pytest.raises(ProtocolViolation):
