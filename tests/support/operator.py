@@ -25,6 +25,9 @@ from tests.cluster.control_plane import ControlPlane
 from tests.support.wait import eventually
 
 ENDS_WITHIN = 20.0
+LEASE_SECONDS = 15
+"""As in production: a machine so busy that nothing is renewed for long ends the process, here that of the tests."""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
@@ -73,7 +76,7 @@ async def running_operator(
     namespaces: Sequence[str] = (),
     lease_name: str = "",
     lease_namespace: str = "default",
-    lease_seconds: int = 6,
+    lease_seconds: int = LEASE_SECONDS,
     poll_seconds: float = 1.0,
     wrap_cluster: Callable[[AgentCluster], AgentCluster] = lambda cluster: cluster,
     clock: Clock | None = None,
@@ -171,7 +174,7 @@ async def operator_process(
     databases: Sequence[DatabaseConfig] = (),
     namespaces: Sequence[str] = (),
     lease_name: str = "",
-    lease_seconds: int = 3,
+    lease_seconds: int = LEASE_SECONDS,
     poll_seconds: float = 1.0,
     command: Sequence[str] = ("-c", "from tenure.cli.main import app; app()", "operator"),
     environment: Mapping[str, str] | None = None,
@@ -186,7 +189,7 @@ async def operator_process(
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+        "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT)]),
         "KUBECONFIG": str(plane.kubeconfig),
         "TENURE_NAMESPACES": ",".join(namespaces),
         "TENURE_DATABASES_DIR": str(_databases_dir(folder, databases)),

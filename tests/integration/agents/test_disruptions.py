@@ -145,7 +145,6 @@ async def test_a_pod_on_a_node_that_is_cut_off_stays_the_only_one(world: World) 
         await world.next_instance("plain", first)
 
 
-@pytest.mark.accept("L-16")
 async def test_a_busy_agent_is_marked_for_autoscalers_to_spare_and_an_idle_one_is_not(world: World) -> None:
     wanted = {
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -170,7 +169,6 @@ async def test_a_busy_agent_is_marked_for_autoscalers_to_spare_and_an_idle_one_i
         await all_of(*(world.release(task) for task in tasks))
 
 
-@pytest.mark.accept("L-16")
 async def test_the_protection_goes_after_a_while_without_a_task(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

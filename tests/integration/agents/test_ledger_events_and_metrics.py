@@ -75,7 +75,6 @@ async def test_status_keeps_the_last_ten_stops_and_the_ledger_all(world: World) 
         assert {e["origin"] for e in stops} == {"Replacement"}
 
 
-@pytest.mark.accept("L-9")
 async def test_a_template_that_the_server_refuses_is_told_in_its_words_and_heals(world: World) -> None:
     async with world.operator():
         good = world.manifest("picky", shell(OBEDIENT))["spec"]["template"]
@@ -97,7 +96,6 @@ async def test_a_template_that_the_server_refuses_is_told_in_its_words_and_heals
         await world.condition("picky", "Stalled", "False")
 
 
-@pytest.mark.accept("L-9")
 async def test_a_quota_that_was_in_the_way_heals_by_itself(world: World) -> None:
     url = f"/api/v1/namespaces/{world.namespace}/resourcequotas"
     await world.api.create(url, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
@@ -115,7 +113,6 @@ async def _counted(world: World, url: str) -> bool:
     return "hard" in (await world.api.get(f"{url}/none")).get("status", {})
 
 
-@pytest.mark.accept("L-9")
 async def test_the_three_pages_tell_of_a_leader_and_of_a_standby(world: World) -> None:
     lease = f"tenure-{world.namespace}"
     async with world.operator(lease_name=lease) as operator:
@@ -134,7 +131,7 @@ async def test_the_three_pages_tell_of_a_leader_and_of_a_standby(world: World) -
     assert world.history.pods_of("plain")[0]["status"]["phase"] == "Running", "its end stops no agent"
 
 
-@pytest.mark.accept("L-10")
+@pytest.mark.accept("L-9")
 async def test_an_operator_without_any_database_works_from_pods_alone(world: World) -> None:
     async with running_operator(world.plane, namespaces=[world.namespace]):
         await world.create("critic", shell(OBEDIENT), liveness=world.liveness())

@@ -22,7 +22,7 @@ async def test_a_new_operator_replaces_nothing_and_its_sigterm_stops_nothing(
         task = await world.busy("critic")
         await world.until("critic", lambda s: s.get("currentTask"))
     options = {"databases": [database(world.url)], "namespaces": [world.namespace]}
-    async with operator_process(world.plane, tmp_path, lease_seconds=4, **options) as operator:
+    async with operator_process(world.plane, tmp_path, **options) as operator:
         await world.create("later", shell(OBEDIENT))
         await world.running("later")
         assert (await operator.page("readyz"))[0] == 200

@@ -1,6 +1,7 @@
 """Changed templates, new tokens, deletions: all of them drain first, and there are never two pods of an agent."""
 
 import asyncio
+import json
 import time
 
 import pytest
@@ -116,7 +117,6 @@ async def test_a_hung_or_deaf_pod_is_replaced_only_when_it_has_ended(world: Worl
         assert (stop["origin"], stop["graceful"], stop["exitCode"]) == ("Replacement", False, 137)
 
 
-@pytest.mark.accept("L-17")
 async def test_the_containers_beside_the_agent_end_when_the_agent_has_ended(world: World) -> None:
     manifest = world.manifest(
         "helped", shell("trap 'exit 0' USR1 TERM; while :; do sleep 60 & wait $!; done")
@@ -169,6 +169,11 @@ async def test_deleting_works_with_the_operator_down(world: World) -> None:
     for item in [*world.history.processes.values(), *world.history.pods.values()]:
         assert not item["metadata"].get("finalizers")
         assert not [key for key in item["metadata"].get("annotations") or {} if "kopf" in key]
+    for plural in ("events", "secrets", "configmaps", "serviceaccounts", "leases"):
+        for item in await world.api.list(path(plural, world.namespace)):
+            assert "kopf" not in json.dumps(item["metadata"]), plural
+            assert not item["metadata"].get("finalizers"), plural
+    assert "kopf" not in json.dumps(await world.api.get(path("namespaces", None, world.namespace)))
     await all_of(
         world.delete("background"), world.delete("foreground", "Foreground"), world.delete("orphan", "Orphan")
     )

@@ -295,4 +295,4 @@ async def test_a_server_that_is_silent_costs_its_time_limit_and_no_more() -> Non
         began = asyncio.get_running_loop().time()
         with pytest.raises(Unavailable, match=r"no answer within 0\.3 s"):
             await KubernetesAgentCluster(silent).get_pod("a", "b")
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < 5

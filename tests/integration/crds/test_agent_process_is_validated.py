@@ -38,14 +38,12 @@ async def test_the_sentence_names_the_field(row: Refused, api: AdminClient) -> N
     assert row.path in refused.message or row.path.rpartition(".")[0] in refused.message
 
 
-@pytest.mark.accept("K-9")
 @pytest.mark.parametrize("row", MISSPELT, ids=str)
 async def test_a_field_that_does_not_exist_is_refused_by_name(row: Refused, api: AdminClient) -> None:
     refused = await _refusal(api, row.manifest)
     assert row.sentence in refused.message
 
 
-@pytest.mark.accept("K-9")
 @pytest.mark.parametrize("row", MISSPELT, ids=str)
 async def test_a_field_that_does_not_exist_is_not_stored_for_who_does_not_ask(
     row: Refused, api: AdminClient

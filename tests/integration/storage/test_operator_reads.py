@@ -208,13 +208,13 @@ async def test_a_frozen_server_costs_a_call_its_limit_and_no_more_and_heals(
             began = time.monotonic()
             with pytest.raises(DatabaseUnavailable, match="no answer within the time limit"):
                 await database.snapshot(lookups)
-            assert time.monotonic() - began < 1.5
+            assert time.monotonic() - began < 5
         began = time.monotonic()
         answers = await asyncio.gather(
-            *(database.request_agent_stop("one") for _ in range(20)), return_exceptions=True
+            *(database.request_agent_stop("one") for _ in range(60)), return_exceptions=True
         )
         assert {type(answer) for answer in answers} == {DatabaseUnavailable}
-        assert time.monotonic() - began < 2.0, "calls queued behind one another"
+        assert time.monotonic() - began < 6, "calls queued behind one another"
     finally:
         own_postgres.thaw()
     assert (await database.snapshot(lookups)).rows

@@ -88,5 +88,5 @@ async def test_stopping_ends_the_thread_quickly_and_leaves_nothing(namespace: st
         assert any(thread.name == "kopf" for thread in threading.enumerate())
         assert running.ages.age(WatchedResource.PODS) < 30
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     assert not any(thread.name == "kopf" for thread in threading.enumerate())
