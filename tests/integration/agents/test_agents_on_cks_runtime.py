@@ -52,7 +52,7 @@ async def test_it_is_matched_stopped_and_reported_like_any_other(world: World) -
         await world.stop("resource")
         await world.mark(found["table"][1])
         await all_of(world.phase("resource", "Draining"), world.phase("table", "Draining", within=5))
-        assert await world.is_marked(found["resource"][1])
+        await eventually(lambda: world.is_marked(found["resource"][1]), within=2, what="the row is marked")
         stops = await all_of(*(world.stopped(name, found[name][0]) for name in ("resource", "table")))
         assert [(s["origin"], s["graceful"], s["exitCode"]) for s in stops] == [
             ("Resource", True, 0),
