@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 WORKERS = 50
 FIRST_DELAY = 0.5
-LONGEST_DELAY = 60.0
+LONGEST_DELAY = 15.0
 JITTER = 0.2
 """A delay after a failure is shortened by up to this share, so that keys that failed together do not return
 together.

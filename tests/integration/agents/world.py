@@ -182,10 +182,11 @@ class World:
     async def next_instance(
         self, name: str, former: str, *, phase: str = "Running", within: float = 20
     ) -> str:
-        """Wait until another instance than ``former`` shows ``phase``; its UID."""
+        """Wait until another instance than ``former`` shows ``phase``, or is past it; its UID."""
+        shown = ("Starting", "Running") if phase == "Starting" else (phase,)
         item = await self.until(
             name,
-            lambda s: s.get("phase") == phase and s["instance"]["id"] != former,
+            lambda s: s.get("phase") in shown and s["instance"]["id"] != former,
             within=within,
             what=f"a successor of {former} is {phase}",
         )
