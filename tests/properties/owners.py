@@ -216,6 +216,34 @@ class World:
         owner = self.owners[owner] if isinstance(owner, int) else owner
         owner.step, owner.credential, owner.rotation_id, owner.attempt = "idle", None, 0, owner.attempt + 1
 
+    def act(self, which: int) -> None:
+        """An owner does whatever comes next for it."""
+        match self.owners[which].step:
+            case "idle":
+                self.adopt(which)
+            case "rotated" | "secret":
+                self.write(which)
+            case _:
+                self.send_again(which)
+
+    def hurry(self, which: int, stages: int) -> None:
+        """An owner gets on without bad luck, for a while: its last request and the last answer do not wait."""
+        for _ in range(stages):
+            self.act(which)
+            self.deliver(-1, repeat=False)
+            self.receive(-1, repeat=False)
+
+    def confused(self, rotation_id: int) -> None:
+        """The holder of the newest credential confirms something else than the newest rotation."""
+        newest = self.server.rotation_id
+        if rotation_id == newest:
+            return
+        after, answer = rotation.confirm(self.server, self.server.newest, rotation_id)
+        assert after is self.server
+        if not self.server.shutting_down:
+            issued = 1 <= rotation_id < newest
+            assert answer == (Confirmed(effective=False) if issued else Refused(Refusal.NEVER_ISSUED))
+
     def shut_down(self, which: int) -> None:
         """A holder of the stored credential orders the end, without adoption."""
         assert self.stored.credential is not None
