@@ -102,6 +102,7 @@ async def running_operator(
         connect=partial(KubernetesClient.connect, {"KUBECONFIG": str(plane.kubeconfig)}),
         wrap_cluster=wrap_cluster,
         scope=partial(_scope, running),
+        overrun=lambda: None,
         clock=clock or Clock(),
         on_port=partial(setattr, running, "port"),
     )

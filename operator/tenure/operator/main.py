@@ -22,6 +22,7 @@ from tenure.model.errors import InvalidSettings, TenureError
 from tenure.model.settings import DatabaseConfig, OperatorSettings, load_databases, load_settings
 from tenure.operator.clock import Clock
 from tenure.operator.context import OperatorContext
+from tenure.operator.deadman import end_process
 from tenure.operator.events import EventRecorder
 from tenure.operator.health import Health, LoopBeat, WatchAges, serve
 from tenure.operator.leader import Leadership, unique_identity
@@ -53,6 +54,8 @@ class Parts:
     wrap_cluster: Callable[[AgentCluster], AgentCluster] = lambda cluster: cluster
     scope: Scope = _the_scope
     clock: Clock = field(default_factory=Clock)
+    overrun: Callable[[], object] = end_process
+    """What happens when work outlives the Lease: the end of the process, which may be that of the tests."""
     on_port: Callable[[int], None] = lambda port: None
     """Hears the port of the three pages."""
 
@@ -122,6 +125,7 @@ async def operate(
             identity=unique_identity(settings.pod_name),
             seconds=settings.lease_seconds,
             on_change=metrics.leader,
+            overrun=parts.overrun,
         )
         client.fence = lambda: leadership.leading
         cluster = parts.wrap_cluster(KubernetesAgentCluster(client, instance=settings.pod_name))
