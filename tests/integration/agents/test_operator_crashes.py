@@ -21,7 +21,7 @@ from tests.support.wait import eventually
 from tenure.cluster.ports import AgentCluster
 
 AT_ONCE = 8
-LEASE = 5
+LEASE = 8
 """Seconds, for operators that are killed: short, and long enough for a busy machine."""
 BACKOFF = {"initialSeconds": 1, "maxSeconds": 1}
 
@@ -251,5 +251,5 @@ async def killed(
         )
         assert operator.process.returncode == -signal.SIGKILL, operator.log()
         # The Lease that it could not give up runs out, and the next one takes over by itself.
-        async with world.operator(lease_name=lease, lease_namespace=world.namespace, lease_seconds=LEASE):
+        async with world.operator(lease_name=lease, lease_namespace=world.namespace):
             await scenario.check(world, name, instance)
