@@ -177,7 +177,8 @@ class Leadership:
                 continue
             self._read_at = self._monotonic()
             self._extend(began, deadman)
-            pause = self._seconds / 3
+            # From its beginning: a renewal that took long must not leave less time for the next.
+            pause = max(0.0, began + self._seconds / 3 - self._read_at)
 
     def _extend(self, began: float, deadman: Deadman) -> None:
         """Count from before the renewal was sent: whoever saw its effect saw it later than that."""
