@@ -73,9 +73,10 @@ class OperatorProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number; raises ``AssertionError`` with its last words when it has ended."""
+        """The process's number; raises ``RuntimeError`` with its last words when it has ended."""
         assert self._process is not None
-        assert self._process.returncode is None, f"the operator ended: {self.last_words()}"
+        if self._process.returncode is not None:
+            raise RuntimeError(f"the operator ended: {self.last_words()}")
         return self._process.pid
 
     def last_words(self) -> str:

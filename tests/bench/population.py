@@ -45,7 +45,11 @@ class Population:
         names = [f"agent-{number:05d}" for number in range(len(self.rows), total)]
         liveness = {"intervalSeconds": self.interval}
         await self._here.create_agents(self.namespace, names, liveness=liveness)
-        await self._here.counted("pods", self.namespace, total, within=600, every=0.5)
+
+        async def have_pods() -> bool:
+            return operator.pid > 0 and await self._here.count("pods", self.namespace) >= total
+
+        await eventually(have_pods, within=600, every=0.5, what=f"the pods of {total} agents")
         pods = await self._pods(set(names))
         # Rows first: an agent whose pod runs without a row is one that starts.
         await self._insert(pods)
@@ -53,7 +57,7 @@ class Population:
         sample = 'tenure_agent_processes{phase="Running"}'
 
         async def all_run() -> bool:
-            return await operator.metric(sample) >= total
+            return operator.pid > 0 and await operator.metric(sample) >= total
 
         await eventually(all_run, within=300, every=1, what=f"{total} agents in phase Running")
 
