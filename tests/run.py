@@ -5,8 +5,10 @@ sentence and a count; under CI=true that is a failure, since a green run must me
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,6 +19,9 @@ SUITES = {
     "e2e": ["tests/e2e"],
 }
 
+BESIDE = "tests/integration/agents"
+"""The part of the integration tests that runs beside the rest: it mostly waits, and takes about as long."""
+
 
 def pytest_command(suite: str, arguments: list[str]) -> list[str]:
     """The command line for one suite; ``arguments`` are pytest's own."""
@@ -26,9 +31,34 @@ def pytest_command(suite: str, arguments: list[str]) -> list[str]:
 def run(suite: str, arguments: list[str]) -> int:
     """The exit code of one suite."""
     print(f"\n=== {suite} tests", flush=True)
+    if suite == "integration" and not arguments:
+        return run_side_by_side()
     if suite != "e2e":
         return subprocess.run(pytest_command(suite, arguments), cwd=ROOT, check=False).returncode
     return run_e2e(arguments)
+
+
+def run_side_by_side() -> int:
+    """The worse exit code of the two halves of the integration tests; the report of one follows the other's."""
+    command = [sys.executable, "-m", "pytest"]
+    with tempfile.TemporaryFile() as report:
+        beside = subprocess.Popen(
+            [*command, "-p", "no:cacheprovider", BESIDE], cwd=ROOT, stdout=report, stderr=subprocess.STDOUT
+        )
+        try:
+            print(f"{BESIDE} runs beside the others; its report follows theirs", flush=True)
+            others = subprocess.run(
+                [*command, *SUITES["integration"], f"--ignore={BESIDE}"], cwd=ROOT, check=False
+            )
+            code = beside.wait()
+        finally:
+            if beside.poll() is None:
+                beside.terminate()
+                beside.wait()
+        report.seek(0)
+        shutil.copyfileobj(report, sys.stdout.buffer)
+        sys.stdout.flush()
+    return max(others.returncode, code)
 
 
 def run_e2e(arguments: list[str]) -> int:
