@@ -68,9 +68,10 @@ async def test_an_idle_blocking_agent_ends_at_once() -> None:
 
 
 @pytest.mark.accept("L-4")
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="PID 1 needs root and unshare")
+@pytest.mark.skipif(not shutil.which("unshare"), reason="PID 1 needs unshare, which Linux has")
 async def test_it_works_as_pid_1() -> None:
-    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    somebody = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    unshare = ["unshare", *somebody, "--pid", "--fork", "--kill-child", "--mount-proc"]
     code = "import os; assert os.getpid() == 1\n" + ASYNC_AGENT
     async with started(*unshare, sys.executable, "-c", code) as agent:
         await agent.said("working")
