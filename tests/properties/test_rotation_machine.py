@@ -52,7 +52,7 @@ class Ownership(RuleBasedStateMachine):
     def stranger(self, place: int, operation: Operation) -> None:
         self.world.stranger(place, operation)
 
-    @rule(rotation_id=st.integers(-1, 12))
+    @rule(rotation_id=st.integers(-1, 4))
     def confused(self, rotation_id: int) -> None:
         self.world.confused(rotation_id)
 

@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from tenure.protocol.errors import ProtocolViolation
-from tenure.protocol.wire import LARGE, B, Body, TurnId, Word, parse
+from tenure.protocol.wire import LARGE, B, Body, TurnId, Word, fits_inside_another, parse
 
 TERMINAL: frozenset[str] = frozenset({"complete", "error"})
 """Types of the events that end a turn."""
@@ -213,10 +213,22 @@ def payload_of(kind: type[B], payload: JsonValue) -> B:
 
 
 def event(type_: str, /, control_turn_id: int | None = None, **fields: JsonValue) -> Event:
-    """An event of our own making. Raises ``ProtocolViolation`` when the type is one of an envelope's or empty."""
+    """An event of our own making, which every peer can read whatever an agent put into it.
+
+    What is longer than a frame, nested too deeply or no JSON is left out, and the event says so in
+    ``omitted``: it keeps its place and its type, so that the end of a turn stays one. Raises
+    ``ProtocolViolation`` when the type is empty or one of an envelope's.
+    """
     if not type_ or type_ in _ENVELOPES[:3]:
         raise ProtocolViolation("Event", "its type is empty, or names an envelope")
-    return Event.model_validate({**fields, "type": type_, "control_turn_id": control_turn_id})
+    head: dict[str, JsonValue] = {"type": type_, "control_turn_id": control_turn_id}
+    try:
+        whole = Event.model_validate({**fields, **head})
+        if fits_inside_another(whole):
+            return whole
+    except (ValidationError, RecursionError):
+        pass
+    return Event.model_validate({**head, "omitted": "too long, nested too deeply, or not JSON"})
 
 
 def answer(request: Request, payload: Body | None, at: datetime | None = None) -> Response:

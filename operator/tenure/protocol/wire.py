@@ -86,13 +86,25 @@ def _refuse_extravagance(what: str, data: bytes) -> None:
     outside = _outside_texts(data)
     if b"N" in outside or b"I" in outside:
         raise ProtocolViolation(what, "NaN and Infinity are not JSON")
-    brackets = outside.translate(_ONE_KIND)
-    for _ in range(MAX_DEPTH):
+    if not _nested_at_most(MAX_DEPTH, outside):
+        raise ProtocolViolation(what, f"it is nested deeper than {MAX_DEPTH} levels")
+
+
+def fits_inside_another(message: Body) -> bool:
+    """Whether a peer will read this message, alone and as a part of another one."""
+    data = message.to_wire()
+    # 64: a number may still be put into it, the turn's id.
+    return len(data) + 64 <= message.max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
+
+
+def _nested_at_most(levels: int, outside: bytes) -> bool:
+    brackets = outside.translate(_ONE_KIND, delete=b"NI")
+    for _ in range(levels):
         # Each round takes the innermost level away.
         brackets = brackets.replace(b"[]", b"")
         if not brackets:
-            return
-    raise ProtocolViolation(what, f"it is nested deeper than {MAX_DEPTH} levels")
+            return True
+    return False
 
 
 def _outside_texts(data: bytes) -> bytes:

@@ -2,10 +2,11 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from tenure.protocol import frames
+from tenure.protocol import frames, wire
 from tenure.protocol.errors import ProtocolViolation
 from tenure.protocol.frames import (
     Action,
@@ -20,6 +21,8 @@ from tenure.protocol.frames import (
     Response,
     parse_frame,
 )
+from tenure.protocol.messages import OutcomeAnswer
+from tenure.protocol.wire import parse
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ASKED = Request(id="1", action=Action.PROMPT, payload={"text": "hi"}, timestamp=NOON)
@@ -146,3 +149,35 @@ def test_payloads_are_read_with_the_same_care() -> None:
         with pytest.raises(ProtocolViolation):
             frames.payload_of(kind, payload)
     assert isinstance(frames.answer(ASKED, None), Response)
+
+
+def nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "a" * wire.LARGE},
+        {"x": nested(wire.MAX_DEPTH - 1)},
+        {"x": nested(500)},
+        {"x": object()},
+        {"x": nested(50_000)},
+    ],
+    ids=["long", "deep", "deeper", "no JSON", "deepest"],
+)
+def test_what_no_peer_would_read_is_left_out_and_the_event_keeps_its_place(fields: dict[str, Any]) -> None:
+    made = frames.event("complete", 7, **fields)
+    assert (made.type, made.control_turn_id, list(made.fields)) == ("complete", 7, ["omitted"])
+
+
+def test_the_largest_event_can_be_read_alone_and_as_an_outcome() -> None:
+    for fields in ({"text": "a" * (wire.LARGE - 200)}, {"x": nested(wire.MAX_DEPTH - 2)}):
+        made = frames.event("complete", 7, **fields)
+        assert made.fields == fields
+        assert parse_frame(made.to_wire()) == made
+        sent = OutcomeAnswer(retained=True, turn_id=7, event=made).to_wire()
+        assert parse(OutcomeAnswer, sent).event == made
