@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import pytest
 from tests.integration.agents.world import DEAF, OBEDIENT, World, all_of, shell
@@ -78,7 +77,8 @@ async def test_a_deletion_lets_the_task_finish(world: World, propagation: str) -
             assert status["stop"]["origin"] == "Deletion"
         await world.release(task)
         await world.pod_gone(instance)
-        await eventually(lambda: "critic" not in world.history.processes, within=10)
+        # The garbage collector learns of a new kind within half a minute.
+        await eventually(lambda: "critic" not in world.history.processes, within=60)
         await world.assert_finished_once(task)
         rows = await eventually(lambda: world.ledger("critic"), within=10, what="the ledger knows")
         assert [(r["origin"], r["graceful"], r["exit_code"]) for r in rows] == [("Deletion", True, 0)]
@@ -148,7 +148,7 @@ async def test_the_namespaces_deletion_lets_the_task_finish_and_starts_nothing(w
         await world.release(task)
         await world.pod_gone(critic)
         await world.assert_finished_once(task)
-        await eventually(lambda: not world.history.processes, within=20)
+        await eventually(lambda: not world.history.processes, within=60)
         assert {len(world.history.pod_names(name)) for name in ("critic", "plain")} == {1}
         rows = await eventually(lambda: world.ledger("critic"), within=10)
         assert rows[0]["graceful"] is True
@@ -177,7 +177,7 @@ async def test_deleting_works_with_the_operator_down(world: World) -> None:
     await all_of(
         world.delete("background"), world.delete("foreground", "Foreground"), world.delete("orphan", "Orphan")
     )
-    await all_of(world.pod_gone(foreground), eventually(lambda: not world.history.processes, within=10))
+    await all_of(world.pod_gone(foreground), eventually(lambda: not world.history.processes, within=60))
     assert background in world.history.pods, "it still has its task in hand"
     await world.release(task)
     await world.pod_gone(background)
@@ -194,7 +194,7 @@ async def test_an_orphaned_pod_is_left_alone_by_the_operator_too(world: World) -
         await world.create("orphan", shell(OBEDIENT))
         instance = await world.running("orphan")
         await world.delete("orphan", "Orphan")
-        await eventually(lambda: not world.history.processes, within=10)
+        await eventually(lambda: not world.history.processes, within=60)
         await asyncio.sleep(1)
         pod = world.history.pods[instance]
         assert "deletionTimestamp" not in pod["metadata"]
@@ -206,7 +206,6 @@ async def test_a_namespace_goes_with_the_operator_down(world: World) -> None:
     async with world.operator():
         await world.create("plain", shell(OBEDIENT))
         await world.running("plain")
-    began = time.monotonic()
     await world.api.delete(path("namespaces", None, world.namespace))
 
     async def gone() -> bool:
@@ -216,5 +215,4 @@ async def test_a_namespace_goes_with_the_operator_down(world: World) -> None:
             return error.status == 404
         return False
 
-    await eventually(gone, within=30)
-    assert time.monotonic() - began < 30
+    await eventually(gone, within=90)
