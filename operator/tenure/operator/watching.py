@@ -40,7 +40,8 @@ SILENCE_LIMIT = 150.0
 """A watch without a sign for so many seconds is broken: kopf itself renews a silent one after 70."""
 OPENING_LIMIT = 30.0
 """A watch that shows nothing before it opens: the CRD was missing when kopf looked, and it looks only once."""
-STOP_LIMIT = 5.0
+STOP_LIMIT = 3.0
+"""Seconds that kopf has to stop. Less than what a lost Lease leaves of its 15 s before the process is ended."""
 SAMPLE_SECONDS = 1.0
 
 
