@@ -167,7 +167,7 @@ class AgentProcessSpec(WireModel):
     never acted upon. Nothing is reported when left out."""
 
     liveness: Liveness = Liveness()
-    """Where the agent reports that it is alive."""
+    """Where the agent reports that it is alive. A change counts from the next instance on."""
 
     eviction: EvictionPolicy = EvictionPolicy.PROTECT_WHILE_BUSY
     """ProtectWhileBusy: while the agent holds a task, its pod carries the annotations by which

@@ -95,7 +95,8 @@ class NamedTables:
         """One by name. Raises ``KeyError``."""
         return self._tables[database]
 
-    def forget(self, key: ObjectKey) -> None:
-        """Track this agent nowhere any more."""
-        for table in self._tables.values():
-            table.watch.untrack(key)
+    def forget(self, key: ObjectKey, *, but: str | None = None) -> None:
+        """Track this agent nowhere any more, or in this one database only."""
+        for name, table in self._tables.items():
+            if name != but:
+                table.watch.untrack(key)

@@ -232,7 +232,7 @@ def _alive(observation: Observation, facts: Facts) -> Verdict:
 
 def _alive_without_table(resource: AgentProcess, rows: NoTable) -> Verdict:
     if rows.allowed is None or resource.spec.liveness.mode is LivenessMode.POD:
-        return UNKNOWN, ConditionReason.NOT_CONFIGURED, "spec.liveness.mode is Pod: only the pod is watched"
+        return UNKNOWN, ConditionReason.NOT_CONFIGURED, "no table in mode Pod: only the pod is watched"
     wanted, known = resource.spec.liveness.database, ", ".join(rows.allowed)
     if not known:
         text = f"no database is configured for this namespace, so {wanted!r} cannot be read; only the pod is watched"

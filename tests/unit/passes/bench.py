@@ -179,8 +179,8 @@ class OneTable:
         assert self.rows is not None
         return await self.rows.request_agent_stop(instance_id)
 
-    def forget(self, key: ObjectKey) -> None:
-        if self.watch is not None:
+    def forget(self, key: ObjectKey, *, but: str | None = None) -> None:
+        if self.watch is not None and but != "default":
             self.watch.untrack(key)
 
 

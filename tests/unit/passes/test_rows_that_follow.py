@@ -89,3 +89,19 @@ async def test_a_row_that_only_an_edited_status_names_is_nobodys() -> None:
     bench.edit(desiredState="StopRequested")
     await settled(bench)
     assert bench.rows.marked == []
+
+
+@pytest.mark.accept("L-10")
+@pytest.mark.parametrize("liveness", [{"mode": "Pod"}, {"database": "another"}])
+async def test_a_running_agent_is_read_where_it_was_started_to_report_whatever_the_spec_says_by_now(
+    liveness: dict[str, str],
+) -> None:
+    bench = Bench(table=True)
+    assert bench.rows is not None
+    name = await reporting(bench)
+    bench.edit(liveness=liveness)
+    await settled(bench)
+    assert bench.status["phase"] == "Running"
+    bench.rows.rows = [row("own-1", hostname=name, started=50, marked=True)]
+    await settled(bench)
+    assert bench.status["stop"]["origin"] == "Table"

@@ -15,6 +15,7 @@ from tenure.operator.clock import Clock
 from tenure.operator.tables import UNREADABLE_ROW
 from tenure.plan.instances import end_recorded, own_pods, with_instance
 from tenure.plan.observation import Memory, NoTable, Observation, Rows, RowsReading, Unreadable
+from tenure.plan.render import DATABASE_ANNOTATION
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.snapshot import LivenessSnapshot, RowLookup
 
@@ -47,8 +48,8 @@ class Tables(Protocol):
     def of(self, database: str) -> TableReader:
         """One that is allowed. Raises ``LookupError`` otherwise."""
 
-    def forget(self, key: ObjectKey) -> None:
-        """Track this agent nowhere any more."""
+    def forget(self, key: ObjectKey, *, but: str | None = None) -> None:
+        """Track this agent nowhere any more, or in this one database only."""
 
 
 @dataclass(slots=True)
@@ -109,8 +110,10 @@ class Observer:
         vanished = await self._vanished(key, resource, status, own)
         pods = self._cache.pods_of(key)
         pod = _instance_pod(resource, status, pods)
-        table = self._table(resource)
-        reading = self._reading(key, resource, status, pod, table)
+        database = _database(resource, pod)
+        table = self._table(resource, database)
+        self._tables.forget(key, but=database)
+        reading = self._reading(key, resource, status, pod, table, database)
         if reading is None:
             return NotYet()
         observation = Observation(
@@ -147,12 +150,10 @@ class Observer:
         self._cache.found_pod(found, wake=False)
         return False
 
-    def _table(self, resource: AgentProcess) -> TableReader | None:
-        if resource.spec.liveness.mode is LivenessMode.POD:
+    def _table(self, resource: AgentProcess, database: str | None) -> TableReader | None:
+        if database is None or database not in self._tables.allowed(resource.namespace):
             return None
-        if resource.spec.liveness.database not in self._tables.allowed(resource.namespace):
-            return None
-        return self._tables.of(resource.spec.liveness.database)
+        return self._tables.of(database)
 
     def _reading(
         self,
@@ -161,11 +162,10 @@ class Observer:
         status: Status,
         pod: PodView | None,
         table: TableReader | None,
+        database: str | None,
     ) -> RowsReading | None:
         if table is None:
-            self._tables.forget(key)
-            pod_mode = resource.spec.liveness.mode is LivenessMode.POD
-            return NoTable(None if pod_mode else self._tables.allowed(resource.namespace))
+            return NoTable(None if database is None else self._tables.allowed(resource.namespace))
         if pod is None or pod.ended or not pod.agent.started:
             # Who does not run has no row that could change.
             if pod is None or pod.ended:
@@ -224,6 +224,17 @@ def _settled(status: Status, instance: InstanceStatus) -> bool:
     if stop is None or stop.instance != instance.id:
         return False
     return stop.origin not in (None, StopOrigin.DISRUPTION)
+
+
+def _database(resource: AgentProcess, pod: PodView | None) -> str | None:
+    """The database whose table counts; None in mode Pod.
+
+    A living agent goes on heartbeating into the one that it was started with, whatever the spec says by now.
+    """
+    if pod is not None:
+        return pod.annotations.get(DATABASE_ANNOTATION)
+    liveness = resource.spec.liveness
+    return None if liveness.mode is LivenessMode.POD else liveness.database
 
 
 def _instance_pod(resource: AgentProcess, status: Status, pods: tuple[PodView, ...]) -> PodView | None:
