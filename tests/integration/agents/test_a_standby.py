@@ -102,6 +102,5 @@ async def test_a_second_operator_writes_nothing_and_reaches_no_database_while_th
             log = [json.loads(line) for line in second.log().splitlines()]
             assert {line["level"] for line in log} <= {"info", "debug"}, log
             assert "orbidden" not in second.log()
-            assert "orbidden" not in second.log()
         assert first.metric("tenure_leader") == 1
         assert len(world.history.pod_names("critic")) == 2
