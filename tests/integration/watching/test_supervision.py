@@ -68,6 +68,7 @@ async def test_a_role_in_one_namespace_is_enough_and_nothing_is_ever_forbidden(
     assert "orbidden" not in caplog.text
     assert "orbidden" not in caplog.text
 
+
 async def test_watches_that_a_missing_permission_ended_begin_again_when_it_is_given(
     api: AdminClient, control_plane_with_crds: ControlPlane, namespace: str, watches: Start, tmp_path: Path
 ) -> None:
