@@ -27,9 +27,12 @@ def main() -> int:
             load(target)
             print(f"\nThe stage is set after {time.monotonic() - began:.0f} s.\n", flush=True)
             words = [sys.executable, "-m", "examples.demo.story", TENURE, POSTGRES]
-            return subprocess.run(
+            code = subprocess.run(
                 target.command(words), cwd=ROOT, env=target.environment(), check=False
             ).returncode
+            if code == 0:
+                print('\nTo try it by hand: docs/install.md, "On the demo\'s cluster".\n', flush=True)
+            return code
         finally:
             if not ran_before:
                 target.down()

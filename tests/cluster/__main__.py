@@ -107,9 +107,9 @@ def _tool(_: Cluster, given: argparse.Namespace) -> int:
 def _execute(target: Cluster, given: argparse.Namespace) -> int:
     words = given.words[1:] if given.words[:1] == ["--"] else given.words
     if not words:
-        raise CannotStart("exec needs a command: python -m tests.cluster exec -- kubectl get pods")
+        raise CannotStart("exec needs a command: .venv/bin/python -m tests.cluster exec -- kubectl get pods")
     if not target.ready():
-        raise CannotStart("the cluster does not run: python -m tests.cluster up")
+        raise CannotStart("the cluster does not run: make cluster-up")
     command = target.command(words)
     environment = target.environment()
     # Not a child: signals, terminal and exit code are the command's own.

@@ -71,9 +71,7 @@ class Node:
             except BaseException:
                 self._end()
                 raise
-        say(
-            f"ready: python -m tests.cluster exec -- kubectl get pods --all-namespaces; kubeconfig {self.kubeconfig}"
-        )
+        say(f"ready: .venv/bin/python -m tests.cluster shell; kubeconfig {self.kubeconfig}")
 
     def _down(self) -> None:
         if self._anything():
