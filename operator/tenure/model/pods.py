@@ -3,7 +3,7 @@
 Source: Kubernetes API reference, ``v1.Pod`` (PodStatus, ContainerStatus, ContainerState).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -59,6 +59,8 @@ class PodView:
     """The condition ``DisruptionTarget`` is True: an eviction, a drain, a preemption."""
     disruption: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    all_ended: bool = False
+    """Every container has ended, sidecars too. A kubelet says so up to seconds before it changes ``phase``."""
     departed: bool = False
     """The API no longer has it; this is the last that was seen."""
 
@@ -123,8 +125,18 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
         disrupted=target.get("status") == "True",
         disruption=str(target.get("reason", "")) if target.get("status") == "True" else "",
         annotations={str(k): str(v) for k, v in _mapping(meta, "annotations").items()},
+        all_ended=_all_ended(containers, spec, status),
         departed=departed,
     )
+
+
+def _all_ended(containers: Sequence[str], spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    sidecars = [
+        str(c.get("name")) for c in _mappings(spec, "initContainers") if c.get("restartPolicy") == "Always"
+    ]
+    told = (*_mappings(status, "containerStatuses"), *_mappings(status, "initContainerStatuses"))
+    ended = {str(s.get("name")) for s in told if "terminated" in _mapping(s, "state")}
+    return bool(containers) and ended.issuperset((*containers, *sidecars))
 
 
 def _before(moment: datetime | None, seconds: int) -> datetime | None:

@@ -177,8 +177,9 @@ def _clear_up(observation: Observation, own: tuple[PodView, ...], start: StartVe
     """Ended pods go just before their successor comes; a pod whose agent has ended takes its sidecars with it."""
     going = [p for p in own if not p.departed and not p.terminating]
     ready = start.ordinal is not None
-    # What is not over here has ended but for its sidecars, or came back after its end was recorded.
-    gone = [p for p in going if ready or not p.over]
+    # What is not over here has ended but for its sidecars, or came back after its end was recorded. Where nothing runs
+    # any more, the kubelet has yet to say that it is over: its log stays to be read.
+    gone = [p for p in going if ready or not (p.over or p.all_ended)]
     born = observation.resource.metadata.creation_timestamp
     former = [
         p

@@ -163,6 +163,12 @@ def test_an_ended_pod_stays_until_just_before_its_successor_is_created() -> None
     assert [type(a) for a in deeds(plan(back, pod))] == [DeletePod, CreatePod]
 
 
+def test_the_log_of_an_ended_agent_stays_though_the_kubelet_has_not_yet_said_that_its_pod_is_over() -> None:
+    pod = ended_pod(process(), exit_code=1, phase="Running")
+    resource = stopped(process(restart_policy="Never"), pod, None)
+    assert deeds(plan(resource, pod)) == ()
+
+
 def test_a_pod_whose_agent_has_ended_is_deleted_though_others_still_run_in_it() -> None:
     pod = ended_pod(process(), phase="Running", sidecar=True)
     resource = stopped(process(restart_policy="Never"), pod, None)
