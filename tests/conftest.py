@@ -44,13 +44,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Let the sockets that a frozen or killed PostgreSQL cost go with their own test.
+    """Let the sockets that a killed PostgreSQL, or an operator killed in mid-call, cost go with their own test.
 
     A transport that is closed with something left to send to a frozen server waits for it until the loop is gone, and
     the warning of it would be found, much later, in a test that has nothing to do with it.
     """
     yield
-    if "own_postgres" in getattr(item, "fixturenames", ()):
+    if "own_postgres" in getattr(item, "fixturenames", ()) or "test_operator_crashes" in item.nodeid:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()

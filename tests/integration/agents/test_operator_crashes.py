@@ -20,6 +20,9 @@ from tests.support.wait import eventually
 
 from tenure.cluster.ports import AgentCluster
 
+# An operator that is killed in the middle of a call leaves the socket of that call to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 AT_ONCE = 8
 LEASE = 8
 """Seconds, for operators that are killed: short, and long enough for a busy machine."""
