@@ -3,6 +3,7 @@ api, control_plane, namespace``."""
 
 import asyncio
 import subprocess
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -76,9 +77,17 @@ def apply_crds(plane: ControlPlane, folder: Path = CRDS) -> None:
     files = sorted(folder.glob("*.yaml"))
     assert files, f"no CRD in {folder}: make generate"
     apply(plane, *files)
-    kubectl(
-        plane, "wait", "--for=condition=Established", "--timeout=30s", "customresourcedefinitions", "--all"
-    )
+    words = ("wait", "--for=condition=Established", "--timeout=30s", "customresourcedefinitions", "--all")
+    limit = time.monotonic() + 60
+    while True:
+        try:
+            kubectl(plane, *words)
+            return
+        except AssertionError:
+            # kubectl refuses to wait for a definition so new that its conditions are null.
+            if time.monotonic() > limit:
+                raise
+            time.sleep(0.1)
 
 
 async def new_namespace(api: AdminClient, *, labels: dict[str, str] | None = None, prefix: str = "t") -> str:
