@@ -1,9 +1,7 @@
 """What every test gets: a check that no asyncio task leaks, and the collection of acceptance ids."""
 
 import asyncio
-import gc
 import os
-import warnings
 from collections.abc import AsyncIterator, Generator
 
 import pytest
@@ -40,17 +38,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped, which CI=true does not allow: {report.longrepr}"
     return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
-    """Let the sockets that a killed PostgreSQL, or an operator killed in mid-call, cost go with their own test.
-
-    A transport that is closed with something left to send to a frozen server waits for it until the loop is gone, and
-    the warning of it would be found, much later, in a test that has nothing to do with it.
-    """
-    yield
-    if "own_postgres" in getattr(item, "fixturenames", ()) or "test_operator_crashes" in item.nodeid:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
