@@ -145,19 +145,18 @@ async def test_a_crash_in_an_outage_waits_for_the_word_of_the_row(frail_world: W
         )
         pods = await all_of(*(world.pod_running(name) for name in names))
         uids = dict(zip(names, (pod["metadata"]["uid"] for pod in pods), strict=True))
+        # In this order: a row that a reading finds is read once more, by its key, and that may be after the mark.
+        await world.pause_for_rows(*names)
         for name, uid in uids.items():
             await world.insert_row(uid, process_kind=name, liveness_interval_s=600.0)
-        await world.pause_for_rows(*names)
         # The operator reads once a minute, and nobody tells it: it does not know of this.
         await all_of(world.mark(uids["marked"]), world.mark(uids["returns"]))
         world.server.freeze()
         for pod in pods:
             world.kubelet.kill(world.namespace, pod["metadata"]["name"], number=10)
         for name in names:
-            # On a busy machine the first reading may come late enough to know of the mark already.
-            await world.until(name, lambda s: s.get("phase") == "Unknown" or s.get("stop"), within=15)
-        assert world.status("crashed")["phase"] == "Unknown"
-        assert condition(world.history.processes["crashed"], "Ready")["reason"] == "NotObserved"
+            await world.condition(name, "Ready", "Unknown", "NotObserved")
+            assert world.status(name)["phase"] == "Unknown"
         world.server.thaw()
         await world.next_instance("crashed", uids["crashed"], phase="Starting")
         stop = await world.stopped("marked", uids["marked"])

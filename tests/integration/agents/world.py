@@ -311,9 +311,18 @@ class World:
         await eventually(again, within=30, every=0.02, what="the operator reads the table")
 
     async def pause_for_rows(self, *names: str) -> None:
-        """Wait until the operator has read once for each of these agents."""
+        """Wait until the operator has read once for each of these agents, which run.
+
+        "Starting" alone does not say so: it is also the phase of a pod whose agent is not running yet.
+        """
         for name in names:
-            await self.until(name, lambda s: s.get("phase") in ("Running", "Starting"))
+            await self.until(
+                name,
+                lambda s: (
+                    s.get("phase") == "Running"
+                    or any("first heartbeat" in each["message"] for each in s.get("conditions", ()))
+                ),
+            )
 
     async def insert_row(self, instance: str, **columns: Any) -> None:
         """A row as an agent that this test does not run would have written it."""
