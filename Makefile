@@ -72,9 +72,9 @@ image: setup ## Build the image with the Dockerfile
 
 lock: setup ## Pin the dependencies anew (requirements/*.txt)
 	@$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra operator pyproject.toml -o requirements/runtime.txt
+	  --extra operator --extra server --extra backend pyproject.toml -o requirements/runtime.txt
 	@$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra operator --group dev pyproject.toml -c requirements/runtime.txt -o requirements/dev.txt
+	  --extra operator --extra server --extra backend --group dev pyproject.toml -c requirements/runtime.txt -o requirements/dev.txt
 
 clean: ## Remove what the targets made (the cluster first: make cluster-down)
 	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

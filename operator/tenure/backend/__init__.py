@@ -1,0 +1,1 @@
+"""Role 3: what a backend embeds to drive the agents of a control server."""
