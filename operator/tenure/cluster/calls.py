@@ -4,6 +4,7 @@ The client refuses a call that is not listed here, and the generated Role is thi
 the permissions cannot be narrower or wider than what the code does.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -60,6 +61,7 @@ AGENT_PROCESS_STATUS = Resource("tenure.dev", "v1alpha1", "agentprocesses", "sta
 PODS = Resource("", "v1", "pods")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
+SECRETS = Resource("", "v1", "secrets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +92,17 @@ CALLS: tuple[Call, ...] = (
     Call(LEASES, Verb.UPDATE, "renew, take over or release the scope"),
 )
 
-_DECLARED = {(call.resource, call.verb): call for call in CALLS}
+BACKEND_CALLS: tuple[Call, ...] = (Call(SECRETS, Verb.GET, "read the hand-over"),)
+"""What a backend's library calls, as the backend's own ServiceAccount: no part of the operator's Role."""
 
 
 class UndeclaredCall(RuntimeError):
     """A programming error: a call that no Role would allow, because ``CALLS`` does not list it."""
 
 
-def declared(resource: Resource, verb: Verb) -> Call:
+def declared(resource: Resource, verb: Verb, among: Iterable[Call] = CALLS) -> Call:
     """The entry for this call; raises ``UndeclaredCall`` when there is none."""
-    try:
-        return _DECLARED[(resource, verb)]
-    except KeyError:
-        raise UndeclaredCall(
-            f"{verb} {resource.group}/{resource.rbac_name} is not declared in CALLS"
-        ) from None
+    for call in among:
+        if (call.resource, call.verb) == (resource, verb):
+            return call
+    raise UndeclaredCall(f"{verb} {resource.group}/{resource.rbac_name} is not declared in CALLS")

@@ -18,7 +18,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 
 from tenure import __version__
 from tenure.cluster.answers import error_of
-from tenure.cluster.calls import LEASES, Resource, Verb, declared
+from tenure.cluster.calls import CALLS, LEASES, Call, Resource, Verb, declared
 from tenure.cluster.connection import ConnectionFacts, facts_of, load_configuration
 from tenure.cluster.errors import ApiError, Unavailable
 from tenure.cluster.ports import Json
@@ -53,7 +53,7 @@ class Listing:
 
 class KubernetesClient:
     """The API server, as far as ``tenure.cluster.calls`` goes. Use it as a context manager, or ``close()``
-    it.
+    it. ``calls``: what it may be used for, the operator's or a backend's.
 
     ``fence`` is asked before each write to anything but a Lease; when it answers False nothing is sent and
     ``Unavailable`` is raised: a program that lost its Lease cannot write, whatever its tasks are doing.
@@ -65,7 +65,9 @@ class KubernetesClient:
         *,
         time_limit: float = DEFAULT_TIME_LIMIT,
         fence: Callable[[], bool] | None = None,
+        calls: tuple[Call, ...] = CALLS,
     ) -> None:
+        self._calls = calls
         self._configuration = configuration
         self._api: Any = ApiClient(configuration)  # its methods are untyped
         self._api.user_agent = f"tenure/{__version__}"
@@ -74,10 +76,14 @@ class KubernetesClient:
 
     @classmethod
     async def connect(
-        cls, environ: Mapping[str, str] | None = None, *, time_limit: float = DEFAULT_TIME_LIMIT
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        time_limit: float = DEFAULT_TIME_LIMIT,
+        calls: tuple[Call, ...] = CALLS,
     ) -> Self:
         """A client for the cluster that the environment names; contacts nothing yet. Raises ``NoCluster``."""
-        return cls(await load_configuration(environ), time_limit=time_limit)
+        return cls(await load_configuration(environ), time_limit=time_limit, calls=calls)
 
     async def __aenter__(self) -> Self:
         return self
@@ -113,7 +119,7 @@ class KubernetesClient:
         ``time_limit`` (seconds) covers everything from connecting to the last byte. Raises ``ApiError`` and
         nothing else, but for ``UndeclaredCall`` when ``tenure.cluster.calls`` does not list the call.
         """
-        declared(resource, verb)
+        declared(resource, verb, self._calls)
         if verb in _WRITES and resource != LEASES and not self.fence():
             raise Unavailable(0, "NotLeading", "not sent: this operator does not hold the Lease")
         limit = self._time_limit if time_limit is None else time_limit
