@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 DEFAULT_LIMIT = 100
 MIN_LIMIT = 1
 MAX_LIMIT = 10_000
+DEFAULT_MAX_BYTES = 64 * 1024 * 1024
+"""An event may be as long as a frame: a limit on their number alone would be none on memory."""
 ANNOUNCE_SECONDS = 5.0
 
 E = TypeVar("E")
@@ -21,18 +23,25 @@ class Offer(StrEnum):
 
     TAKEN = "taken"
     PAUSE = "pause"
-    """The buffer is full: wait, and offer the same event again."""
+    """The buffer is full, by number or by bytes: wait, and offer the same event again."""
     RELEASED = "released"
     """The instance is being stopped: do not wait, the event is of no use to anybody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention(Generic[E]):
-    """``waiting`` is in order of production."""
+    """``waiting`` is in order of production; ``sizes`` are the bytes of each, ``held`` their sum.
+
+    ``max_bytes`` pauses like ``limit`` does, once it is reached: at least one event is always taken, however
+    long it is.
+    """
 
     limit: int = DEFAULT_LIMIT
     waiting: tuple[E, ...] = ()
     stopped: bool = False
+    max_bytes: int = DEFAULT_MAX_BYTES
+    sizes: tuple[int, ...] = ()
+    held: int = 0
 
     def __post_init__(self) -> None:
         check_limit(self.limit)
@@ -40,7 +49,7 @@ class Retention(Generic[E]):
     @property
     def full(self) -> bool:
         """Whether production pauses."""
-        return len(self.waiting) >= self.limit
+        return len(self.waiting) >= self.limit or self.held >= self.max_bytes
 
 
 def check_limit(limit: int) -> int:
@@ -50,26 +59,40 @@ def check_limit(limit: int) -> int:
     return limit
 
 
-def offer(state: Retention[E], event: E) -> tuple[Retention[E], Offer]:
-    """Keep an event, or say why not. Only ``TAKEN`` changes the state."""
+def offer(state: Retention[E], event: E, size: int = 0) -> tuple[Retention[E], Offer]:
+    """Keep an event of ``size`` bytes, or say why not. Only ``TAKEN`` changes the state."""
     if state.stopped:
         return state, Offer.RELEASED
     if state.full:
         return state, Offer.PAUSE
-    return replace(state, waiting=(*state.waiting, event)), Offer.TAKEN
+    return _kept(state, event, size), Offer.TAKEN
 
 
 def delivered(state: Retention[E], count: int = 1) -> Retention[E]:
-    """Forget the first ``count`` events: they were written to the stream. What a broken stream did not take
-    stays, for the next one. Raises ``ValueError`` for more than there are."""
+    """Forget the first ``count`` events: they were written to the stream, or acknowledged by a reader that
+    does so. What a broken stream did not take stays, for the next one. Raises ``ValueError`` for more than
+    there are."""
     if not 0 <= count <= len(state.waiting):
         raise ValueError("no more can be delivered than waits")
-    return replace(state, waiting=state.waiting[count:])
+    return replace(
+        state,
+        waiting=state.waiting[count:],
+        sizes=state.sizes[count:],
+        held=state.held - sum(state.sizes[:count]),
+    )
 
 
-def stopped(state: Retention[E]) -> Retention[E]:
-    """The instance stops: every offer from now on is released at once."""
+def stopped(state: Retention[E], *last: tuple[E, int]) -> Retention[E]:
+    """The instance stops: every offer from now on is released at once. ``last`` are the events, with their
+    sizes, that were paused or tell the stop: nobody waits for their place any more, and an attached reader
+    still gets them."""
+    for event, size in last:
+        state = _kept(state, event, size)
     return replace(state, stopped=True)
+
+
+def _kept(state: Retention[E], event: E, size: int) -> Retention[E]:
+    return replace(state, waiting=(*state.waiting, event), sizes=(*state.sizes, size), held=state.held + size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +106,9 @@ class Announcement:
     since: float | None
 
 
-def announce(now: float, *, attached: bool) -> Announcement:
+def announce(now: float, *, attached: bool, bound: float = ANNOUNCE_SECONDS) -> Announcement:
     """An announcement that begins to wait."""
-    return Announcement(ANNOUNCE_SECONDS, now if attached else None)
+    return Announcement(bound, now if attached else None)
 
 
 def attached(waiting: Announcement, now: float) -> Announcement:
