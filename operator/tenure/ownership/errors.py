@@ -1,0 +1,98 @@
+"""What may go wrong with a control server. No text in here holds anything that a server sent."""
+
+from enum import StrEnum
+
+from tenure.model.errors import TenureError
+
+
+class ControlError(TenureError):
+    """Any failure of a call to a control server. ``retries`` is how many were used up beside the first try."""
+
+    retries: int = 0
+
+
+class NoAnswer(ControlError):
+    """Nothing answered, or not in time, or the answer was cut off. It says nothing about what the server did."""
+
+
+class BadAnswer(ControlError):
+    """Something answered, and not what the protocol says: mistyped, too long, too deep, a redirect, no HTTP.
+
+    A failed read like ``NoAnswer``. ``problem`` is in words of our own.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the answer is no answer of a control server: {problem}")
+        self.problem = problem
+
+
+class Doubt(StrEnum):
+    """Why a server is not the one that it should be."""
+
+    CERTIFICATE = "certificate"
+    IDENTITY = "identity"
+    PROOF = "proof"
+
+
+_DOUBTS = {
+    Doubt.CERTIFICATE: "it does not present the certificate that was recorded",
+    Doubt.IDENTITY: "it does not tell the identity that was recorded",
+    Doubt.PROOF: "it did not prove that it holds our credential",
+}
+
+
+class ForeignServer(ControlError):
+    """The server at this address did not prove to be ours. No byte of a credential was sent to it."""
+
+    def __init__(self, doubt: Doubt) -> None:
+        super().__init__(f"the server is not ours: {_DOUBTS[doubt]}")
+        self.doubt = doubt
+
+
+class NotAccepted(ControlError):
+    """The server does not accept what was presented to it: 401, 403.
+
+    ``superseded``: it had proven that it knew this credential, so a newer one has taken its place.
+    """
+
+    def __init__(self, *, superseded: bool) -> None:
+        super().__init__(
+            "the credential was superseded: somebody else owns this server now"
+            if superseded
+            else "the server does not accept what was presented to it"
+        )
+        self.superseded = superseded
+
+
+class ShuttingDown(ControlError):
+    """The server is shutting down, which cannot be undone: 409."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+SESSION_IN_USE = "session_in_use"
+
+
+class Refused(ControlError):
+    """Any other status. ``code`` is a reason that the protocol knows, or empty: a peer's text is not kept."""
+
+    def __init__(self, status: int, code: str = "") -> None:
+        super().__init__(f"the server refused with status {status}" + (f" ({code})" if code else ""))
+        self.status = status
+        self.code = code
+
+
+class Declined(ControlError):
+    """A request on a stream was answered with an error. ``code`` is the server's: do not log it unread."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__("the server declined a request on the stream")
+        self.code = code
+
+
+class StreamClosed(ControlError):
+    """The stream is over; ``ControlStream.end`` says why."""
+
+    def __init__(self) -> None:
+        super().__init__("the stream is closed")

@@ -1,0 +1,187 @@
+"""The stream of one instance: events come, requests go, answers are matched by id."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from enum import StrEnum
+
+import aiohttp
+from pydantic import JsonValue
+
+from tenure.ownership.errors import Declined, NoAnswer, StreamClosed
+from tenure.ownership.transport import SILENCE, close_quietly
+from tenure.protocol.errors import ProtocolViolation
+from tenure.protocol.frames import Action, ErrorAnswer, Event, Notification, Request, Response, parse_frame
+
+BUFFER = 100
+"""Events that wait for their reader before no more are read from the server, which then pauses production."""
+BUFFER_WHILE_ASKING = 1000
+"""The same while an answer is waited for: it may be behind them."""
+PENDING = 64
+
+
+class StreamEnd(StrEnum):
+    """Why a stream ended."""
+
+    CLOSED = "closed"
+    """We closed it."""
+    NEWER_STREAM = "newer_stream"
+    ROTATED = "rotated"
+    INSTANCE_ENDED = "instance_ended"
+    SHUTTING_DOWN = "shutting_down"
+    VIOLATION = "violation"
+    """The server sent what is no frame."""
+    LOST = "lost"
+    """Silent for too long, or cut off, or closed without a reason that we know."""
+
+
+class ControlStream:
+    """Attached to one instance until ``end`` is set. Made by ``ControlClient.stream``.
+
+    Somebody has to take the events: when too many wait, nothing is read any more, answers neither.
+    """
+
+    def __init__(
+        self,
+        socket: aiohttp.ClientWebSocketResponse,
+        release: Callable[[], Awaitable[None]],
+        *,
+        timeout: float,
+    ) -> None:
+        self.end: StreamEnd | None = None
+        self._socket = socket
+        self._release = release
+        self._timeout = timeout
+        self._ids = itertools.count(1)
+        self._waiting: dict[str, asyncio.Future[JsonValue]] = {}
+        self._events: deque[Event] = deque()
+        self._readable = asyncio.Event()
+        self._room = asyncio.Event()
+        self._listeners: list[Callable[[ControlStream], None]] = []
+        self._released = False
+        self._update()
+        self._task = asyncio.create_task(self._receive(), name="control-stream")
+
+    def on_end(self, listener: Callable[["ControlStream"], None]) -> None:
+        """Call this once when the stream has ended; at once if it has."""
+        if self.end is not None:
+            listener(self)
+        else:
+            self._listeners.append(listener)
+
+    async def send(
+        self, action: Action | str, payload: JsonValue = None, *, timeout: float | None = None
+    ) -> JsonValue:
+        """Ask for an action and wait for the payload of its answer, ``timeout`` seconds (the read timeout).
+
+        Raises ``Declined``, ``NoAnswer`` (nobody knows whether it happened) and ``StreamClosed``.
+        """
+        if self.end is not None:
+            raise StreamClosed
+        if len(self._waiting) >= PENDING:
+            raise NoAnswer("too many requests wait for an answer on this stream")
+        request = Request(id=str(next(self._ids)), action=str(action), payload=payload)
+        answer: asyncio.Future[JsonValue] = asyncio.get_running_loop().create_future()
+        self._waiting[request.id] = answer
+        self._update()
+        try:
+            async with asyncio.timeout(self._timeout if timeout is None else timeout):
+                await self._socket.send_str(request.to_wire().decode())
+                return await answer
+        except TimeoutError:
+            failure = NoAnswer("no answer on the stream in time")
+        except (aiohttp.ClientError, ConnectionError):
+            failure = NoAnswer("the stream was cut off")
+        finally:
+            del self._waiting[request.id]
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # or asyncio complains that nobody looked at it
+        raise failure
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The events in order, until the stream has ended and all that came are taken. For one reader."""
+        while True:
+            await self._readable.wait()
+            if not self._events:
+                return
+            event = self._events.popleft()
+            self._update()
+            yield event
+
+    async def aclose(self) -> None:
+        """Detach. Events that have come and were not taken can still be read."""
+        if self.end is None:
+            self._ended(StreamEnd.CLOSED)
+            self._task.cancel()
+        await asyncio.wait({self._task})
+        await self._cleanup()
+
+    async def _receive(self) -> None:
+        end = StreamEnd.LOST
+        try:
+            while True:
+                await self._room.wait()
+                message = await self._socket.receive(SILENCE)
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    end = self._reason(message)
+                    break
+                self._take(message.data)
+        except ProtocolViolation:
+            end = StreamEnd.VIOLATION
+        except (TimeoutError, aiohttp.ClientError, ConnectionError):
+            end = StreamEnd.LOST
+        finally:
+            self._ended(end)
+            await self._cleanup()
+
+    def _take(self, data: str) -> None:
+        frame = parse_frame(data)
+        match frame:
+            case Response() | ErrorAnswer():
+                waiting = self._waiting.get(frame.id)
+                if waiting is None or waiting.done():
+                    return
+                if isinstance(frame, ErrorAnswer):
+                    waiting.set_exception(Declined(frame.payload.code))
+                else:
+                    waiting.set_result(frame.payload)
+            case Event():
+                self._events.append(frame)
+                self._update()
+            case Request() | Notification():
+                # Nothing that we know is asked or told this way.
+                return
+
+    def _update(self) -> None:
+        limit = BUFFER_WHILE_ASKING if self._waiting else BUFFER
+        _set(self._room, len(self._events) < limit)
+        _set(self._readable, bool(self._events) or self.end is not None)
+
+    def _reason(self, message: aiohttp.WSMessage) -> StreamEnd:
+        return StreamEnd.LOST
+
+    def _ended(self, end: StreamEnd) -> None:
+        if self.end is not None:
+            return
+        self.end = end
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(StreamClosed())
+        self._update()
+        for listener in self._listeners:
+            listener(self)
+
+    async def _cleanup(self) -> None:
+        # Also when the task was cancelled before it began.
+        if not self._released:
+            self._released = True
+            await close_quietly(self._socket)
+            await self._release()
+
+
+def _set(event: asyncio.Event, on: bool) -> None:
+    if on:
+        event.set()
+    else:
+        event.clear()
