@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements/dev.txt pyproject.toml | sha256sum | cut -c1-12)
 ARGS ?=
 
-.PHONY: help setup demo test test-unit test-integration test-e2e bench acceptance generate verify check \
+.PHONY: help setup demo test test-unit test-integration test-e2e test-deep bench acceptance generate verify check \
         cluster-up cluster-down image lock clean
 
 help: ## List the targets
@@ -42,6 +42,9 @@ test-integration: setup ## A real control plane, a real PostgreSQL, real process
 
 test-e2e: setup ## A real node: the image, the chart, real pods
 	@$(BIN)/python -m tests.run e2e $(ARGS)
+
+test-deep: setup ## The searches over random histories, ten to twenty-five times as long
+	@TENURE_HYPOTHESIS=search $(BIN)/python -m pytest tests/properties $(ARGS)
 
 bench: setup ## Measure, as ratios to a floor of the same run; table on stdout, JSON in .cache/bench
 	@$(BIN)/python -m tests.bench $(ARGS)
