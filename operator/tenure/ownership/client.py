@@ -5,27 +5,24 @@ Works against Tenure's own server and against others that speak the same protoco
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Literal, Self, TypeVar, overload
 
 from tenure.model.masked import Masked
+from tenure.ownership.calls import Calls, Done, read, refusal
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.ownership.errors import (
     SESSION_IN_USE,
     BadAnswer,
     ControlError,
-    Doubt,
-    ForeignServer,
     NoAnswer,
-    NotAccepted,
     Refused,
     ShuttingDown,
 )
 from tenure.ownership.stream import ControlStream
-from tenure.ownership.transport import Answer, Lane, Lanes
-from tenure.protocol.errors import CredentialUnavailable, ProtocolViolation
+from tenure.ownership.transport import Answer
+from tenure.protocol.errors import ProtocolViolation
 from tenure.protocol.frames import Event
 from tenure.protocol.messages import (
     AckAnswer,
@@ -36,7 +33,6 @@ from tenure.protocol.messages import (
     CreateAnswer,
     CreateRequest,
     Details,
-    ErrorBody,
     HandshakeAnswer,
     HandshakeRequest,
     Health,
@@ -46,14 +42,10 @@ from tenure.protocol.messages import (
     InstancesWithEnvironment,
     InstanceWithEnvironment,
     OutcomeAnswer,
-    ProveAnswer,
-    ProveRequest,
     RotateAnswer,
     ShutdownAnswer,
 )
 from tenure.protocol.outcome import TurnOutcome, read_outcome
-from tenure.protocol.proof import new_challenge, usable, verify
-from tenure.protocol.wire import SMALL, B, Body, parse
 
 __all__ = ["ControlClient", "Endpoint", "Event", "ReadBudget"]
 
@@ -86,13 +78,8 @@ class ControlClient:
         budget: ReadBudget | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.home_dir = home_dir
-        self.expected_identity = expected_identity
-        self._credential = credential
         self._budget = budget or ReadBudget()
-        self._lanes = Lanes(endpoint)
-        # The credential for which a proof has been seen.
-        self._proven: Masked | None = None
+        self._calls = Calls(endpoint, credential, home_dir, expected_identity, self._budget)
         self._streams: set[ControlStream] = set()
 
     async def __aenter__(self) -> Self:
@@ -106,21 +93,21 @@ class ControlClient:
     async def aclose(self) -> None:
         """Close every stream and connection. Nothing is told to the server: this is a detach."""
         await asyncio.gather(*(stream.aclose() for stream in tuple(self._streams)))
-        await self._lanes.aclose()
+        await self._calls.lanes.aclose()
 
     def use(self, credential: Masked | None) -> None:
         """Present this credential from now on, after a rotation. Calls in flight finish with the old one."""
-        self._credential = credential
+        self._calls.credential = credential
 
     # What anybody may ask
 
     async def health(self) -> Health:
         """``GET /health``."""
-        return await self._open_read(Health, "GET", "/health")
+        return await self._calls.open_read(Health, "GET", "/health")
 
     async def identity(self) -> Identity:
         """``GET /identity``: not compared with anything. ``BadAnswer`` for a server without identity."""
-        return await self._open_read(Identity, "GET", "/identity")
+        return await self._calls.open_read(Identity, "GET", "/identity")
 
     async def handshake(self, nonce: Masked) -> Masked:
         """Exchange the bootstrap nonce for the first credential, and use that from now on.
@@ -130,12 +117,14 @@ class ControlClient:
         """
 
         async def once() -> HandshakeAnswer:
-            async with self._lanes.lane() as lane:
+            async with self._calls.lanes.lane() as lane:
                 body = HandshakeRequest(nonce=nonce).to_wire()
-                answer = await self._exchange(lane, "POST", "/auth/handshake", HandshakeAnswer, body=body)
-            return _read(HandshakeAnswer, answer, 200, superseded=False)
+                answer = await self._calls.exchange(
+                    lane, "POST", "/auth/handshake", HandshakeAnswer, body=body
+                )
+            return read(HandshakeAnswer, answer, 200, superseded=False)
 
-        token = (await self._attempts(once, retries=0)).token
+        token = (await self._calls.attempts(once, retries=0)).token
         self.use(token)
         return token
 
@@ -144,13 +133,7 @@ class ControlClient:
 
         ``ForeignServer`` when either fails, also when it answers with something else than the protocol's.
         """
-        credential = self._usable()
-
-        async def once() -> Identity:
-            async with self._lanes.lane() as lane:
-                return await self._prove_on(lane, credential, first=True)
-
-        return await self._attempts(once)
+        return await self._calls.proven()
 
     # What needs a credential
 
@@ -159,25 +142,25 @@ class ControlClient:
 
         May be repeated any number of times with the same credential: the answer is the same.
         """
-        return await self._call(RotateAnswer, "POST", "/api/v1/ownership/rotate")
+        return await self._calls.call(RotateAnswer, "POST", "/api/v1/ownership/rotate")
 
     async def confirm(self, rotation_id: int) -> None:
         """The replacement is stored: the server forgets what it superseded."""
         body = ConfirmRequest(rotation_id=rotation_id).to_wire()
-        await self._call(ConfirmAnswer, "POST", "/api/v1/ownership/confirm", body=body)
+        await self._calls.call(ConfirmAnswer, "POST", "/api/v1/ownership/confirm", body=body)
 
     async def claim(self) -> None:
         """Renew the claim."""
-        await self._call(ClaimAnswer, "POST", "/api/v1/ownership/claim")
+        await self._calls.call(ClaimAnswer, "POST", "/api/v1/ownership/claim")
 
     async def details(self) -> Details:
         """``GET /api/v1/ownership/details``."""
-        return await self._call(Details, "GET", "/api/v1/ownership/details")
+        return await self._calls.call(Details, "GET", "/api/v1/ownership/details")
 
     async def shutdown(self) -> None:
         """Have the server stop every instance and exit. One that is already doing so counts as done."""
         try:
-            await self._call(ShutdownAnswer, "POST", "/api/v1/ownership/shutdown")
+            await self._calls.call(ShutdownAnswer, "POST", "/api/v1/ownership/shutdown")
         except ShuttingDown:
             return
 
@@ -192,7 +175,7 @@ class ControlClient:
         if request.id is None:
             raise ValueError("an instance is created under an id that the caller chose")
         try:
-            return await self._call(
+            return await self._calls.call(
                 CreateAnswer,
                 "POST",
                 _INSTANCES,
@@ -220,8 +203,8 @@ class ControlClient:
         """Every instance. Environments hold provider keys: they are decoded only when asked for, and whoever
         asks keeps them in memory only."""
         if environment:
-            return (await self._call(InstancesWithEnvironment, "GET", _INSTANCES)).instances
-        return (await self._call(Instances, "GET", _INSTANCES)).instances
+            return (await self._calls.call(InstancesWithEnvironment, "GET", _INSTANCES)).instances
+        return (await self._calls.call(Instances, "GET", _INSTANCES)).instances
 
     @overload
     async def instance(self, instance_id: str, environment: Literal[False] = False) -> Instance: ...
@@ -230,12 +213,12 @@ class ControlClient:
     async def instance(self, instance_id: str, environment: bool = False) -> Instance:
         """One instance, its environment only when asked for. ``Refused`` with 404 when there is none."""
         kind = InstanceWithEnvironment if environment else Instance
-        return await self._call(kind, "GET", _path(instance_id))
+        return await self._calls.call(kind, "GET", _path(instance_id))
 
     async def delete(self, instance_id: str) -> None:
         """Stop an instance and have it gone; one that is not there counts as done."""
         try:
-            await self._call(_Done, "DELETE", _path(instance_id), timeout=self._budget.stop_timeout)
+            await self._calls.call(Done, "DELETE", _path(instance_id), timeout=self._budget.stop_timeout)
         except Refused as error:
             if error.status != 404:
                 raise
@@ -244,7 +227,7 @@ class ControlClient:
         """The terminal outcome that the instance retains; reading discards nothing. ``Refused`` with 404 when
         there is no such instance."""
         path = _path(instance_id, "/turn-outcome")
-        answer = await self._call(OutcomeAnswer, "GET", path)
+        answer = await self._calls.call(OutcomeAnswer, "GET", path)
         try:
             return read_outcome(answer)
         except ProtocolViolation as violation:
@@ -254,21 +237,21 @@ class ControlClient:
     async def acknowledge(self, instance_id: str, turn_id: int) -> None:
         """Have the outcome of this turn discarded: only after it is durable. May be repeated."""
         path = _path(instance_id, "/turn-outcome/ack")
-        await self._call(AckAnswer, "POST", path, body=AckRequest(turn_id=turn_id).to_wire())
+        await self._calls.call(AckAnswer, "POST", path, body=AckRequest(turn_id=turn_id).to_wire())
 
     async def stream(self, instance_id: str) -> ControlStream:
         """Attach to an instance: the events that wait come first. Closes whoever was attached before.
 
         Reads the instance first, to learn its port. ``Refused`` with 404 when there is no such instance.
         """
-        path = _path(instance_id, "/agent/stream")
+        path = _path(instance_id, "/agent/stream?ack=1")
         port = (await self.instance(instance_id)).port
         url = self.endpoint.base + path
         if not self.endpoint.tls and port not in (0, self.endpoint.port):
             # agentctl: each instance listens for itself, and proves nothing there. The control port of the same
             # host proved itself a moment ago, on the lane that stays open meanwhile.
             url = self.endpoint.on_port(port) + "/api/v1/agent/stream"
-        stream = await self._attempts(lambda: self._attach(url))
+        stream = await self._calls.attempts(lambda: self._attach(url))
         self._streams.add(stream)
         stream.on_end(self._streams.discard)
         return stream
@@ -276,15 +259,15 @@ class ControlClient:
     # How
 
     async def _attach(self, url: str) -> ControlStream:
-        credential = self._usable()
+        credential = self._calls.usable()
         async with AsyncExitStack() as lanes:
-            lane = await lanes.enter_async_context(self._lanes.lane())
-            await self._admit(lane, credential)
+            lane = await lanes.enter_async_context(self._calls.lanes.lane())
+            await self._calls.admit(lane, credential)
             if not url.startswith(self.endpoint.base + "/"):
-                lane = await lanes.enter_async_context(self._lanes.lane())
+                lane = await lanes.enter_async_context(self._calls.lanes.lane())
             socket = await lane.websocket(url, bearer=credential, max_bytes=Event.max_bytes)
             if isinstance(socket, int):
-                raise _refusal(Answer(socket, b""), superseded=True)
+                raise refusal(Answer(socket, b""), superseded=True)
             return ControlStream(socket, lanes.pop_all().aclose, timeout=self._budget.timeout)
 
     async def _find(self, instance_id: str) -> Instance | None:
@@ -295,145 +278,8 @@ class ControlClient:
                 raise
             return None
 
-    def _usable(self) -> Masked:
-        credential = self._credential
-        if credential is None or not usable(credential):
-            raise CredentialUnavailable
-        return credential
-
-    async def _open_read(self, kind: type[B], method: str, path: str) -> B:
-        async def once() -> B:
-            async with self._lanes.lane() as lane:
-                return _read(kind, await self._exchange(lane, method, path, kind), 200, superseded=False)
-
-        return await self._attempts(once)
-
-    async def _call(
-        self,
-        kind: type[B],
-        method: str,
-        path: str,
-        *,
-        body: bytes | None = None,
-        status: int = 200,
-        timeout: float | None = None,
-        retries: int | None = None,
-    ) -> B:
-        credential = self._usable()
-
-        async def once() -> B:
-            async with self._lanes.lane() as lane:
-                await self._admit(lane, credential)
-                answer = await self._exchange(lane, method, path, kind, body=body, bearer=credential)
-            if kind is _Done and 200 <= answer.status < 300:
-                return kind()
-            return _read(kind, answer, status, superseded=True)
-
-        return await self._attempts(once, timeout=timeout, retries=retries)
-
-    async def _admit(self, lane: Lane, credential: Masked) -> None:
-        """After this the credential may be sent on the lane."""
-        if self.endpoint.tls and self._proven is not None and self._proven == credential:
-            return
-        await self._prove_on(lane, credential, first=False)
-
-    async def _prove_on(self, lane: Lane, credential: Masked, *, first: bool) -> Identity:
-        try:
-            answer = await self._exchange(lane, "GET", "/identity", Identity)
-            identity = _read(Identity, answer, 200, superseded=False)
-        except (BadAnswer, Refused, NotAccepted):
-            raise ForeignServer(Doubt.IDENTITY) from None
-        if not identity.capabilities:
-            # Advertising nothing at all is not a small set: it is no control server.
-            raise ForeignServer(Doubt.IDENTITY)
-        if self.expected_identity is not None and identity.server_identity != self.expected_identity:
-            raise ForeignServer(Doubt.IDENTITY)
-        challenge = new_challenge()
-        try:
-            body = ProveRequest(challenge=challenge).to_wire()
-            answer = await self._exchange(lane, "POST", "/ownership/prove", ProveAnswer, body=body)
-            proofs = _read(ProveAnswer, answer, 200, superseded=False).proofs
-        except (BadAnswer, Refused, NotAccepted):
-            raise ForeignServer(Doubt.PROOF) from None
-        if verify(proofs, credential, challenge, self.home_dir):
-            self._proven = credential
-            return identity
-        if not first and self._proven is not None and self._proven == credential:
-            # It did prove this credential before, to us. Credentials live in the memory of the one process that
-            # holds the port: either a newer one was confirmed, or our server is gone. Both are final.
-            raise NotAccepted(superseded=True)
-        raise ForeignServer(Doubt.PROOF)
-
-    async def _exchange(
-        self,
-        lane: Lane,
-        method: str,
-        path: str,
-        kind: type[Body],
-        *,
-        body: bytes | None = None,
-        bearer: Masked | None = None,
-    ) -> Answer:
-        limit = max(kind.max_bytes, SMALL)
-        return await lane.exchange(method, self.endpoint.base + path, body=body, bearer=bearer, limit=limit)
-
-    async def _attempts(
-        self,
-        once: Callable[[], Awaitable[T]],
-        *,
-        timeout: float | None = None,
-        retries: int | None = None,
-    ) -> T:
-        """Try, and try again without delay. The last failure is raised."""
-        seconds = self._budget.timeout if timeout is None else timeout
-        again = self._budget.retries if retries is None else retries
-        used = 0
-        while True:
-            try:
-                async with asyncio.timeout(seconds):
-                    return await once()
-            except TimeoutError:
-                failure: ControlError = NoAnswer("no answer in time")
-            except (NoAnswer, BadAnswer) as error:
-                failure = error
-            except Refused as error:
-                failure = error
-            if used >= again or (isinstance(failure, Refused) and failure.status < 500):
-                failure.retries = used
-                raise failure
-            used += 1
-
-
-class _Done(Body):
-    """An answer of which only the status matters: 200 with a text, or 204 without."""
-
 
 def _path(instance_id: str, rest: str = "") -> str:
     if _ID.fullmatch(instance_id) is None:
         raise ValueError("an instance id has 1 to 128 letters, digits, dots, dashes and underscores")
     return f"{_INSTANCES}/{instance_id}{rest}"
-
-
-def _read(kind: type[B], answer: Answer, status: int, *, superseded: bool) -> B:
-    if answer.status != status:
-        raise _refusal(answer, superseded=superseded)
-    try:
-        return parse(kind, answer.data)
-    except ProtocolViolation as violation:
-        problem = str(violation)
-    raise BadAnswer(problem)
-
-
-def _refusal(answer: Answer, *, superseded: bool) -> ControlError:
-    """What a status other than the expected one means. Of the body only a code that we know is kept."""
-    if answer.status in (401, 403):
-        return NotAccepted(superseded=superseded)
-    code = ""
-    if answer.status == 409:
-        with suppress(ProtocolViolation):
-            code = parse(ErrorBody, answer.data).error
-        if code != SESSION_IN_USE:
-            return ShuttingDown()
-    if answer.status < 400:
-        return BadAnswer("its status is not the one that the protocol names")
-    return Refused(answer.status, code)

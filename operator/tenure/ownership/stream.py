@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from enum import StrEnum
 
 import aiohttp
@@ -21,19 +22,33 @@ BUFFER_WHILE_ASKING = 1000
 PENDING = 64
 
 
+ACKNOWLEDGE_EVERY = 20
+_ACKNOWLEDGE = "agent.events.ack"
+
+
 class StreamEnd(StrEnum):
     """Why a stream ended."""
 
     CLOSED = "closed"
     """We closed it."""
     NEWER_STREAM = "newer_stream"
-    ROTATED = "rotated"
+    """Somebody attached to the same instance after us."""
+    RELEASED = "released"
+    """The server closed all streams: the credential was rotated, or it shuts down."""
     INSTANCE_ENDED = "instance_ended"
-    SHUTTING_DOWN = "shutting_down"
     VIOLATION = "violation"
     """The server sent what is no frame."""
     LOST = "lost"
     """Silent for too long, or cut off, or closed without a reason that we know."""
+
+
+_CODES = {
+    4001: StreamEnd.NEWER_STREAM,
+    4002: StreamEnd.RELEASED,
+    4003: StreamEnd.INSTANCE_ENDED,
+    4005: StreamEnd.RELEASED,
+}
+_AGENTCTL_REASONS = {"agent_exited": StreamEnd.INSTANCE_ENDED, "agentctl_shutdown": StreamEnd.RELEASED}
 
 
 class ControlStream:
@@ -100,14 +115,32 @@ class ControlStream:
         raise failure
 
     async def events(self) -> AsyncIterator[Event]:
-        """The events in order, until the stream has ended and all that came are taken. For one reader."""
+        """The events in order, until the stream has ended and all that came are taken. For one reader.
+
+        Asking for the next event says that the one before was dealt with: a server that numbers its events
+        (``seq``) is told so, and delivers again, to the next stream, what it was not told of.
+        """
+        unsaid = 0
+        seq: JsonValue = None
         while True:
+            if unsaid and (not self._events or unsaid >= ACKNOWLEDGE_EVERY):
+                await self._acknowledge(seq)
+                unsaid = 0
             await self._readable.wait()
             if not self._events:
                 return
             event = self._events.popleft()
             self._update()
             yield event
+            if type(event.fields.get("seq")) is int:
+                seq, unsaid = event.fields["seq"], unsaid + 1
+
+    async def _acknowledge(self, seq: JsonValue) -> None:
+        told = Notification(action=_ACKNOWLEDGE, payload={"seq": seq})
+        # A stream that breaks says so by itself, and what is not acknowledged comes again.
+        with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+            async with asyncio.timeout(self._timeout):
+                await self._socket.send_str(told.to_wire().decode())
 
     async def aclose(self) -> None:
         """Detach. Events that have come and were not taken can still be read."""
@@ -124,7 +157,7 @@ class ControlStream:
                 await self._room.wait()
                 message = await self._socket.receive(SILENCE)
                 if message.type is not aiohttp.WSMsgType.TEXT:
-                    end = self._reason(message)
+                    end = _reason(message)
                     break
                 self._take(message.data)
         except ProtocolViolation:
@@ -158,9 +191,6 @@ class ControlStream:
         _set(self._room, len(self._events) < limit)
         _set(self._readable, bool(self._events) or self.end is not None)
 
-    def _reason(self, message: aiohttp.WSMessage) -> StreamEnd:
-        return StreamEnd.LOST
-
     def _ended(self, end: StreamEnd) -> None:
         if self.end is not None:
             return
@@ -178,6 +208,15 @@ class ControlStream:
             self._released = True
             await close_quietly(self._socket)
             await self._release()
+
+
+def _reason(message: aiohttp.WSMessage) -> StreamEnd:
+    if message.type is not aiohttp.WSMsgType.CLOSE:
+        binary = message.type is aiohttp.WSMsgType.BINARY
+        return StreamEnd.VIOLATION if binary else StreamEnd.LOST
+    if message.data == aiohttp.WSCloseCode.OK:
+        return _AGENTCTL_REASONS.get(message.extra or "", StreamEnd.LOST)
+    return _CODES.get(message.data, StreamEnd.LOST)
 
 
 def _set(event: asyncio.Event, on: bool) -> None:
