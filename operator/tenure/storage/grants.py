@@ -1,8 +1,8 @@
 """SQL that gives each role what it needs and no more.
 
-Four roles. *operator*: reads rows, asks for stops, writes the ledger. *agent*: its own heartbeats, never a
-stop. *backend*: reads the ledger of its own namespaces. *stopper*: a person or a tool that asks for stops,
-nothing else.
+Four roles. *operator*: reads rows, asks for stops, writes the ledger and every record. *agent*: its own
+heartbeats, never a stop. *backend*: in its own namespaces it reads the ledger and the control-server records, and
+writes sessions, turns, tasks and its launches. *stopper*: a person or a tool that asks for stops, nothing else.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,22 @@ _HEARTBEAT_COLUMNS = (
     "current_task_id, current_task_type"
 )
 
+# What a backend may change of a row that is there: never its name, and of the inventory not the flag by which
+# recovery refuses launches for good.
+_BACKEND_UPDATES = {
+    "tasks": "state, interrupted_at, updated_at",
+    "sessions": "installation_id, task_environment_id, state, passthrough, interrupted_at, updated_at",
+    "executors_running": "task_id, installation_id, agent_process_uid, grace_seconds, status, agent_execution_id, "
+    "agent_profile, container_identity, workspace_path, worktree_id, resume_token, metadata, created_by, "
+    "last_seen_at, updated_at",
+    "turns": "server_identity, control_turn_id, state, outcome, updated_at, finished_at",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:
     """Names of PostgreSQL roles; ``backend_namespaces`` are the Kubernetes namespaces whose rows the
-    backend reads."""
+    backend reads and writes."""
 
     operator: str = "tenure_operator"
     agent: str = "tenure_agent"
@@ -59,26 +70,51 @@ def _store(roles: Roles) -> list[str]:
     operator, backend = quoted(roles.operator), quoted(roles.backend)
     namespaces = ", ".join(literal(namespace) for namespace in roles.backend_namespaces)
     condition = f"namespace IN ({namespaces})" if namespaces else "false"
-    policy = quoted(f"{roles.backend}_own_namespaces")
+    own = quoted(f"{roles.backend}_own_namespaces")
+    reads, writes = f"USING ({condition})", f"USING ({condition}) WITH CHECK ({condition})"
+    records = ("control_servers", *_BACKEND_UPDATES)
     return [
         "",
         "-- The ledger of stops: the operator writes it, finished rows stay.",
         f"GRANT USAGE ON SCHEMA tenure TO {operator}, {backend};",
         f"GRANT SELECT ON tenure.migrations TO {operator};",
         f"GRANT SELECT, INSERT, UPDATE ON tenure.agent_stops TO {operator};",
-        "-- A backend sees the rows of its own namespaces"
+        "-- The records of sessions: nobody deletes any.",
+        *(f"GRANT SELECT, INSERT, UPDATE ON tenure.{table} TO {operator};" for table in records),
+        f"GRANT USAGE ON SEQUENCE tenure.turns_id_seq TO {operator}, {backend};",
+        "-- A backend launches and prompts. Whose a control server is, and which agent could not be stopped, it reads.",
+        f"GRANT SELECT ON tenure.agent_stops, tenure.control_servers TO {backend};",
+        *(
+            f"GRANT SELECT, INSERT, UPDATE ({columns}) ON tenure.{table} TO {backend};"
+            for table, columns in _BACKEND_UPDATES.items()
+        ),
+        "-- It sees the rows of its own namespaces"
         + (":" if namespaces else "; none was named, so it sees nothing:"),
-        f"GRANT SELECT ON tenure.agent_stops TO {backend};",
-        "ALTER TABLE tenure.agent_stops ENABLE ROW LEVEL SECURITY;",
-        *_policy(quoted("tenure_operator_all"), f"FOR ALL TO {operator} USING (true) WITH CHECK (true)"),
-        *_policy(policy, f"FOR SELECT TO {backend} USING ({condition})"),
+        *_protected("agent_stops", operator, own, f"FOR SELECT TO {backend} {reads}"),
+        *_protected("control_servers", operator, own, f"FOR SELECT TO {backend} {reads}"),
+        *(
+            line
+            for table in _BACKEND_UPDATES
+            for line in _protected(table, operator, own, f"FOR ALL TO {backend} {writes}")
+        ),
     ]
 
 
-def _policy(name: str, rule: str) -> Sequence[str]:
+def _protected(table: str, operator: str, backend_policy: str, backend_rule: str) -> Sequence[str]:
+    """Row-level security of one table: the operator's role sees all, the backend's what its rule says."""
     return (
-        f"DROP POLICY IF EXISTS {name} ON tenure.agent_stops;",
-        f"CREATE POLICY {name} ON tenure.agent_stops {rule};",
+        f"ALTER TABLE tenure.{table} ENABLE ROW LEVEL SECURITY;",
+        *_policy(
+            table, quoted("tenure_operator_all"), f"FOR ALL TO {operator} USING (true) WITH CHECK (true)"
+        ),
+        *_policy(table, backend_policy, backend_rule),
+    )
+
+
+def _policy(table: str, name: str, rule: str) -> Sequence[str]:
+    return (
+        f"DROP POLICY IF EXISTS {name} ON tenure.{table};",
+        f"CREATE POLICY {name} ON tenure.{table} {rule};",
     )
 
 

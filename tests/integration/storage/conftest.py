@@ -16,7 +16,9 @@ from tests.support.postgres import (  # noqa: F401 - fixtures
 
 from tenure.model.masked import Masked
 from tenure.storage.liveness import LivenessStorage
+from tenure.storage.migrations import migrate_schema
 from tenure.storage.postgres import PostgresLivenessStorage
+from tenure.storage.records import Records
 from tenure.storage.sqlite import SqliteLivenessStorage
 
 OLD_TABLE = """
@@ -101,3 +103,20 @@ async def bench(
             await made.make_old_table()
     yield made
     await made.storage.aclose()
+
+
+@pytest.fixture
+async def records(database_url: str) -> AsyncIterator[Records]:  # noqa: F811
+    """The records of the namespace team-a in a database of their own."""
+    await migrate_schema(Masked(database_url))
+    made = Records(Masked(database_url), namespace="team-a", application="tenure-test")
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def rivals(records: Records, database_url: str) -> AsyncIterator[tuple[Records, ...]]:  # noqa: F811
+    """The same records as twelve other processes have them: each with connections of its own."""
+    made = tuple(Records(Masked(database_url), namespace="team-a", limit=20, size=1) for _ in range(12))
+    yield made
+    await asyncio.gather(*(each.aclose() for each in made))

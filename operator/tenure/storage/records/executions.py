@@ -4,6 +4,7 @@ The live row is the guard. Whoever launches, in whatever process, goes through `
 execution names it by the instance's id, so that nobody ends a later one.
 """
 
+import contextlib
 import json
 from collections.abc import Collection
 
@@ -91,6 +92,8 @@ class Executions(Rows):
         ``LaunchRefused`` while the row is live, ``EntryRefused`` when the session is of another task.
         """
 
+        metadata = _json(request)
+
         async def body(connection: Connection) -> Executor:
             session = await self._session_of_launch(connection, request)
             found = await self._executor(connection, request.session_id)
@@ -99,7 +102,7 @@ class Executions(Rows):
                     return found
                 if not session.passthrough:
                     raise LaunchRefused(await self._refusal(connection, found))
-            await self._take(connection, request, session)
+            await self._take(connection, request, session, metadata)
             taken = await self._executor(connection, request.session_id)
             assert taken is not None
             return taken
@@ -196,7 +199,9 @@ class Executions(Rows):
             raise EntryRefused("the session belongs to another task")
         return session
 
-    async def _take(self, connection: Connection, request: LaunchRequest, session: LockedSession) -> None:
+    async def _take(
+        self, connection: Connection, request: LaunchRequest, session: LockedSession, metadata: str
+    ) -> None:
         await connection.execute(
             INSERT_OR_REVIVE,
             self._namespace,
@@ -211,7 +216,7 @@ class Executions(Rows):
             request.worktree_id,
             request.agent_process_uid,
             request.grace_seconds,
-            json.dumps(dict(request.metadata)),
+            metadata,
         )
         left_open = await abandon_turns(connection, session)
         waits = left_open or session.state in SESSION_OVER
@@ -245,3 +250,10 @@ def _same_launch(found: Executor, request: LaunchRequest) -> bool:
     """Whether the live row is what this very call wrote, before its answer was lost."""
     ours = (request.agent_execution_id, request.created_by, ExecutorStatus.RUNNING)
     return (found.agent_execution_id, found.created_by, found.status) == ours
+
+
+def _json(request: LaunchRequest) -> str:
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        return json.dumps(dict(request.metadata), allow_nan=False)
+    # Out here, so that the value's own words are not even its context.
+    raise EntryRefused("the metadata of a launch is no JSON object")

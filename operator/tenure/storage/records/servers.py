@@ -44,7 +44,7 @@ RECORD = """
 UPDATE tenure.control_servers
    SET endpoint = $5, server_identity = $6, pod_uid = $7, credential_secret = $8, capabilities = $9,
        unowned_period_ms = $10, rotation_id = $11, diagnostic_output = $13,
-       rotation_confirmed = $12 OR (rotation_confirmed AND server_identity = $6 AND rotation_id = $11),
+       rotation_confirmed = $12 OR coalesce(rotation_confirmed AND server_identity = $6 AND rotation_id = $11, false),
        recovered_by = CASE WHEN adopted_by = $4 THEN recovered_by END, adopted_by = $4, updated_at = now()
  WHERE namespace = $1 AND installation_id = $2
    AND (adopted_by IS NOT DISTINCT FROM $3 OR (adopted_by = $4 AND server_identity = $6))
