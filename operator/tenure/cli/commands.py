@@ -13,8 +13,8 @@ from tenure.cli.main import missing
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Where a command is: ``module`` has a function of the command's name; ``extra`` brings what it
-    imports."""
+    """Where a command is: ``module`` has a function of the command's name, with underscores for dashes;
+    ``extra`` brings what it imports."""
 
     module: str
     extra: str
@@ -23,6 +23,11 @@ class Command:
 
 COMMANDS: dict[str, Command] = {
     "operator": Command("tenure.cli.operator", "operator", "Run the operator until it is told to stop."),
+    "control-server": Command(
+        "tenure.cli.control_server",
+        "server",
+        "Run a control server, which hosts agents and outlives its backend.",
+    ),
     "crds": Command("tenure.cli.crds", "cli", "Print the custom resource definitions."),
     "migrate": Command(
         "tenure.cli.migrate",
@@ -65,5 +70,5 @@ def _load(name: str, command: Command) -> Callable[..., Any]:
         if (error.name or "").startswith("tenure"):
             raise
         sys.exit(missing(error, command.extra))
-    function: Callable[..., Any] = getattr(module, name)
+    function: Callable[..., Any] = getattr(module, name.replace("-", "_"))
     return function

@@ -49,6 +49,11 @@ def configure(level: str, *, stream: IO[str] | None = None, json: bool | None = 
     )
 
 
+def json_formatter() -> logging.Formatter:
+    """The formatter of JSON lines, for a handler beside the one of ``configure``."""
+    return _formatter(as_json=True, colors=False)
+
+
 def _shared() -> list[Processor]:
     return [
         structlog.stdlib.filter_by_level,

@@ -1,0 +1,60 @@
+"""The server's own small files: the nonce it reads once, the run file it leaves for whoever started it."""
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenure.model.errors import InvalidSettings
+from tenure.model.masked import Masked
+
+_NONCE = "--nonce-file (TENURE_SERVER_NONCE_FILE)"
+_NONCE_MIN, _NONCE_MAX = 16, 1024
+RUN_FILE = "run.json"
+
+
+def read_nonce(file: Path) -> Masked:
+    """The one-time bootstrap nonce, without the white space around it. The file may be deleted afterwards.
+
+    Raises ``InvalidSettings``.
+    """
+    problem, text = "cannot be read", ""
+    try:
+        with file.open("rb") as source:
+            text = source.read(4 * _NONCE_MAX).decode("utf-8").strip()
+    except (OSError, ValueError):
+        pass
+    else:
+        if _NONCE_MIN <= len(text) <= _NONCE_MAX and text.isprintable():
+            return Masked(text)
+        problem = f"must hold a secret of {_NONCE_MIN} to {_NONCE_MAX} characters, on one line"
+    raise InvalidSettings((f"{_NONCE} {problem}",))
+
+
+def make_private_dir(directory: Path, home: Path) -> None:
+    """Make the server's directory; only its user can look into it. Raises ``InvalidSettings``."""
+    problem = None
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(directory, os.W_OK | os.X_OK):
+            problem = "is not writable"
+    except OSError as error:
+        problem = f"cannot be made: {error.strerror}"
+    if problem is not None:
+        raise InvalidSettings((f"--home (TENURE_SERVER_HOME) {problem}",))
+
+
+def write_whole(file: Path, values: Mapping[str, object]) -> None:
+    """Write JSON so that a reader finds all of it or none. Raises ``OSError``."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(json.dumps(values, indent=2) + "\n")
+        beside.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise

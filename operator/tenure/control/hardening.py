@@ -1,0 +1,78 @@
+"""What keeps a server's secrets from the agents that run beside it, and its process table clean.
+
+All of it is best effort and Linux only: where a call does not exist, the server runs without.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_HANDLES = 16384
+_REAP_SECONDS = 5.0
+log = logging.getLogger(__name__)
+
+
+def harden() -> None:
+    """Hide memory, environment and open files of this process from others of the same user, take in the
+    orphans of its agents, and have handles enough for its streams."""
+    for option, value in ((_PR_SET_DUMPABLE, 0), (_PR_SET_CHILD_SUBREAPER, 1)):
+        with contextlib.suppress(OSError, AttributeError):
+            _prctl(option, value)
+    with contextlib.suppress(OSError, ValueError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _HANDLES if hard == resource.RLIM_INFINITY else min(_HANDLES, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def scrub_environment(prefix: str = "TENURE_") -> frozenset[str]:
+    """Take our own variables out of this process's environment, and with it out of its children's; their
+    names, for whoever builds an environment by hand."""
+    names = frozenset(name for name in os.environ if name.startswith(prefix))
+    for name in names:
+        del os.environ[name]
+    return names
+
+
+async def reap_orphans(every: float = _REAP_SECONDS) -> None:
+    """Reap what agents left behind and the kernel gave to us, for ever.
+
+    Our own children are reaped by asyncio, at once, and must be left to it: their exit codes are wanted. So a
+    zombie is taken only when it was there a round ago as well: then nobody waits for it.
+    """
+    seen: frozenset[tuple[int, str]] = frozenset()
+    while True:
+        await asyncio.sleep(every)
+        zombies = frozenset(_zombies())
+        for pid, _ in zombies & seen:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it is dead: nothing to wait for
+        seen = zombies - seen
+
+
+def _zombies() -> Iterator[tuple[int, str]]:
+    """Our dead children as (process id, start time): the time tells one from another of the same id."""
+    for listing in Path("/proc/self/task").glob("*/children"):
+        try:
+            children = listing.read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            with contextlib.suppress(OSError, IndexError):
+                # After the name, which is in parentheses and may hold any of them: state is the first field.
+                fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+                if fields[0] == "Z":
+                    yield int(child), fields[19]

@@ -1,0 +1,52 @@
+"""A control server from its settings to its exit code."""
+
+import asyncio
+import contextlib
+import logging
+import sys
+from dataclasses import replace
+
+from tenure.control.files import make_private_dir, read_nonce
+from tenure.control.hardening import harden, scrub_environment
+from tenure.control.lifetime import EXIT_CODES, EXIT_FAILED, Ending
+from tenure.control.logfile import log_to
+from tenure.control.server import Server, Surroundings
+from tenure.control.settings import ServerSettings
+from tenure.control.tls import server_context
+
+log = logging.getLogger("tenure.control")
+
+
+def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
+    """Run a control server to its end, as this process, and return the exit code.
+
+    Raises ``InvalidSettings`` before anything has begun: a nonce, a certificate or a home that is no use.
+    """
+    around = around or Surroundings()
+    nonce = read_nonce(settings.nonce_file)
+    context = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        context = server_context(settings.tls_cert, settings.tls_key)
+    make_private_dir(settings.server_dir, settings.home)
+    harden()
+    around = replace(around, scrub=around.scrub | scrub_environment())
+
+    async def serve() -> Ending:
+        return await Server(settings, nonce, context, around).run()
+
+    logs = log_to(settings.server_dir, settings.log_level)
+    try:
+        return EXIT_CODES[asyncio.run(serve())]
+    except OSError as error:
+        where = f"{settings.host}:{settings.port}"
+        log.error("cannot listen on %s: %s", where, error.strerror)
+        say(f"tenure control-server: cannot listen on {where}: {error.strerror}")
+        return EXIT_FAILED
+    finally:
+        logs.close()
+
+
+def say(line: str) -> None:
+    """One line on standard error, if there still is one."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(line, file=sys.stderr, flush=True)
