@@ -6,6 +6,7 @@ turn) has no ``action``.
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
@@ -13,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from tenure.protocol.errors import ProtocolViolation
-from tenure.protocol.wire import LARGE, B, Body, TurnId, Word, fits_inside_another, parse
+from tenure.protocol.wire import LARGE, MAX_ID, B, Body, TurnId, Word, fits_inside_another, parse
 
 TERMINAL: frozenset[str] = frozenset({"complete", "error"})
 """Types of the events that end a turn."""
@@ -35,6 +36,8 @@ class Action(StrEnum):
     PERMISSIONS_RESOLVE = "agent.permissions.resolve"
     PERMISSIONS_RESPOND = "agent.permissions.respond"
     PERMISSIONS_CANCEL = "agent.permissions.cancel"
+    EVENTS_ACK = "agent.events.ack"
+    """Tenure's own, a notification: see ``EventsAcknowledged``."""
 
 
 def _zero_is_none(value: object) -> object:
@@ -139,6 +142,35 @@ class PromptAccepted(Body):
     turn_id: TurnId
 
 
+class LoadSession(Body):
+    """Payload of ``agent.session.load``: the provider's own session id, as an enumeration lists it."""
+
+    session_id: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class SessionOpened(Body):
+    """Payload of the answers to ``agent.session.new``, ``load`` and ``reset``."""
+
+    session_id: Word
+
+
+class StderrTail(Body):
+    """Payload of the answer to ``agent.stderr``: the last lines that the agent wrote to its standard error."""
+
+    max_bytes: ClassVar[int] = LARGE
+
+    lines: Annotated[tuple[str, ...], Field(repr=False)]
+
+
+class EventsAcknowledged(Body):
+    """Payload of ``agent.events.ack``: the reader has everything up to the event of this ``seq``.
+
+    Only a stream that was opened with ``?ack=1`` is kept waiting for it; on others it means nothing.
+    """
+
+    seq: Annotated[int, Field(ge=0, le=MAX_ID)]
+
+
 class PermissionOption(Body):
     """One answer that an agent offers."""
 
@@ -213,7 +245,14 @@ def payload_of(kind: type[B], payload: JsonValue) -> B:
 
 
 def event(type_: str, /, control_turn_id: int | None = None, **fields: JsonValue) -> Event:
-    """An event of our own making, which every peer can read whatever an agent put into it.
+    """An event of our own making, which every peer can read whatever an agent put into it: see ``made``."""
+    return made(type_, fields, control_turn_id)[0]
+
+
+def made(
+    type_: str, fields: Mapping[str, JsonValue], control_turn_id: int | None = None
+) -> tuple[Event, bytes]:
+    """An event of our own making, and the bytes that it is on the wire.
 
     What is longer than a frame, nested too deeply or no JSON is left out, and the event says so in
     ``omitted``: it keeps its place and its type, so that the end of a turn stays one. Raises
@@ -224,11 +263,13 @@ def event(type_: str, /, control_turn_id: int | None = None, **fields: JsonValue
     head: dict[str, JsonValue] = {"type": type_, "control_turn_id": control_turn_id}
     try:
         whole = Event.model_validate({**fields, **head})
-        if fits_inside_another(whole):
-            return whole
+        data = whole.to_wire()
+        if fits_inside_another(whole, data):
+            return whole, data
     except (ValidationError, RecursionError):
         pass
-    return Event.model_validate({**head, "omitted": "too long, nested too deeply, or not JSON"})
+    short = Event.model_validate({**head, "omitted": "too long, nested too deeply, or not JSON"})
+    return short, short.to_wire()
 
 
 def answer(request: Request, payload: Body | None, at: datetime | None = None) -> Response:

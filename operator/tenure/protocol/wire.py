@@ -90,11 +90,12 @@ def _refuse_extravagance(what: str, data: bytes) -> None:
         raise ProtocolViolation(what, f"it is nested deeper than {MAX_DEPTH} levels")
 
 
-def fits_inside_another(message: Body) -> bool:
-    """Whether a peer will read this message, alone and as a part of another one."""
-    data = message.to_wire()
-    # 64: a number may still be put into it, the turn's id.
-    return len(data) + 64 <= message.max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
+def fits_inside_another(message: Body, data: bytes | None = None) -> bool:
+    """Whether a peer will read this message, alone and as a part of another one. ``data`` is the message on
+    the wire, where somebody has it already."""
+    data = message.to_wire() if data is None else data
+    # 128: a few numbers may still be put into it, the turn's id and the event's place.
+    return len(data) + 128 <= message.max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
 
 
 def _nested_at_most(levels: int, outside: bytes) -> bool:

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from tenure.model.errors import TenureError
 from tenure.protocol.retention import ANNOUNCE_SECONDS, DEFAULT_LIMIT, DEFAULT_MAX_BYTES, check_limit
 
@@ -31,7 +33,7 @@ class Timing:
     """How long a permission request waits to be announced into a full buffer, while attached."""
     scan: float = 60.0
     """From one look for idle instances to the next."""
-    close: float = 0.2
+    close: float = 0.15
     """How long a stream is given to take the last events, and to close."""
 
 
@@ -76,7 +78,7 @@ class ActionRefused(TenureError):
     """A request on a stream that is answered with an error. ``code`` and ``message`` hold nothing of the
     peer's; ``details`` may be the agent's own, for the stream and for no log."""
 
-    def __init__(self, code: str, message: str, details: object = None) -> None:
+    def __init__(self, code: str, message: str, details: JsonValue = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
