@@ -26,7 +26,7 @@ COMMANDS: dict[str, Command] = {
     "control-server": Command(
         "tenure.cli.control_server",
         "server",
-        "Run a control server, which hosts agents and outlives its backend.",
+        "Run a control server, which hosts agents.",
     ),
     "crds": Command("tenure.cli.crds", "cli", "Print the custom resource definitions."),
     "migrate": Command(

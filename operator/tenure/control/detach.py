@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from tenure.control.lifetime import EXIT_FAILED
+from tenure.control.lifetime import EXIT_FAILED, EXIT_SETTINGS
 from tenure.control.main import say
 from tenure.model.errors import InvalidSettings
 
@@ -51,11 +51,11 @@ def _be_the_child(work: Callable[[Ready], int], tell: int) -> None:
 
         code = work(ready)
     except InvalidSettings as error:
-        from tenure.control.lifetime import EXIT_SETTINGS
-
         for problem in error.problems:
             say(f"tenure control-server: {problem}")
         code = EXIT_SETTINGS
+    except Exception as error:  # noqa: BLE001  # the parent is waiting for a word
+        say(f"tenure control-server: {type(error).__name__}")
     finally:
         # Not sys.exit: the parent's exit handlers and buffers are not this process's.
         os._exit(code)

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from tenure.model.masked import Masked
 _NONCE = "--nonce-file (TENURE_SERVER_NONCE_FILE)"
 _NONCE_MIN, _NONCE_MAX = 16, 1024
 RUN_FILE = "run.json"
+IDENTITY_FILE = "identity"
+_IDENTITY = "--identity (TENURE_SERVER_IDENTITY)"
+_OURS = re.compile(r"(run\.json|identity|server\.log(\.\d+)?|\.run\.json\.\d+)")
 
 
 def read_nonce(file: Path) -> Masked:
@@ -58,3 +63,42 @@ def write_whole(file: Path, values: Mapping[str, object]) -> None:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def take_identity(directory: Path, identity: str) -> None:
+    """Note that a server of this identity has lived. Raises ``InvalidSettings`` when one has before: turn ids
+    begin again with each process, and records name a turn by identity and id."""
+    problem = None
+    try:
+        handle = os.open(
+            directory / IDENTITY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(identity + "\n")
+    except FileExistsError:
+        problem = "has been the identity of another server of this home: each process needs a new one"
+    except OSError as error:
+        problem = f"cannot be noted in the home: {error.strerror}"
+    if problem is not None:
+        raise InvalidSettings((f"{_IDENTITY} {problem}",))
+
+
+def forget_old_servers(servers: Path, seconds: float) -> None:
+    """Remove what servers of this home left behind whose log ended this long ago. Only files of ours are
+    removed; whatever else lies there stays, and its directory with it."""
+    with contextlib.suppress(OSError):
+        for directory in servers.iterdir():
+            _forget_old_server(directory, time.time() - seconds)
+
+
+def _forget_old_server(directory: Path, before: float) -> None:
+    with contextlib.suppress(OSError):
+        if directory.is_symlink() or not directory.is_dir():
+            return
+        files = list(directory.iterdir())
+        if any(entry.lstat().st_mtime >= before for entry in (directory, *files)):
+            return
+        for file in files:
+            if _OURS.fullmatch(file.name):
+                file.unlink()
+        directory.rmdir()

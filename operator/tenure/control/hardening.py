@@ -32,6 +32,17 @@ def harden() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def hold_standard_handles() -> None:
+    """Put nothing in the place of standard handles that came closed: the next file that is opened would get
+    their numbers, and what is meant for the terminal would be written into it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number, which is this one.
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _prctl(option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:

@@ -6,10 +6,10 @@ import logging
 import sys
 from dataclasses import replace
 
-from tenure.control.files import make_private_dir, read_nonce
-from tenure.control.hardening import harden, scrub_environment
+from tenure.control.files import forget_old_servers, make_private_dir, read_nonce
+from tenure.control.hardening import harden, hold_standard_handles, scrub_environment
 from tenure.control.lifetime import EXIT_CODES, EXIT_FAILED, Ending
-from tenure.control.logfile import log_to
+from tenure.control.logfile import MAX_AGE_SECONDS, log_to
 from tenure.control.server import Server, Surroundings
 from tenure.control.settings import ServerSettings
 from tenure.control.tls import server_context
@@ -23,6 +23,7 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
     Raises ``InvalidSettings`` before anything has begun: a nonce, a certificate or a home that is no use.
     """
     around = around or Surroundings()
+    hold_standard_handles()
     nonce = read_nonce(settings.nonce_file)
     context = None
     if settings.tls_cert is not None and settings.tls_key is not None:
@@ -34,9 +35,12 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
     async def serve() -> Ending:
         return await Server(settings, nonce, context, around).run()
 
+    forget_old_servers(settings.server_dir.parent, MAX_AGE_SECONDS)
     logs = log_to(settings.server_dir, settings.log_level)
     try:
-        return EXIT_CODES[asyncio.run(serve())]
+        ending = asyncio.run(serve())
+        log.info("ended")
+        return EXIT_CODES[ending]
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
         log.error("cannot listen on %s: %s", where, error.strerror)

@@ -7,6 +7,7 @@ period finds the door shut, however late the timer is.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -18,6 +19,7 @@ from tenure.protocol.claims import Renewal
 from tenure.protocol.proof import new_credential
 from tenure.protocol.rotation import Operation, Refusal, Refused
 
+log = logging.getLogger(__name__)
 Outcome = TypeVar(
     "Outcome", bound=rotation.Handshaken | rotation.Claimed | rotation.Rotated | rotation.Confirmed | Refused
 )
@@ -141,7 +143,11 @@ class Owner:
     async def _close_after(self, before: "asyncio.Task[None] | None") -> None:
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
-        await self._close_streams()
+        try:
+            await self._close_streams()
+        except Exception as error:
+            # The rotation stands: not to answer it would lock its owner out, now and at every retry.
+            log.error("closing the streams failed", exc_info=error)
 
     def _renewed(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome.renews, Renewal):

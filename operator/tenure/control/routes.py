@@ -273,5 +273,6 @@ async def _ended(socket: web.WebSocketResponse, request: BaseRequest, code: int)
     with contextlib.suppress(TimeoutError, ConnectionError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await socket.close(code=code)
-    if request.transport is not None:
+    # Still not written: the peer reads nothing, and a polite end would wait for it.
+    if request.transport is not None and request.transport.get_write_buffer_size() > 0:
         request.transport.abort()

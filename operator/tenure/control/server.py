@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tenure.control.app import App
-from tenure.control.files import RUN_FILE, write_whole
+from tenure.control.files import RUN_FILE, take_identity, write_whole
 from tenure.control.hardening import reap_orphans
 from tenure.control.instances import HostingConfig, Instances
 from tenure.control.lifetime import Door, Ending, leave_message
@@ -71,11 +71,19 @@ class Server:
         self._listener = Listener(App(self._owner, routes), context=context)
 
     async def run(self) -> Ending:
-        """Listen, serve, and end for the reason that is returned. Raises ``OSError`` when it cannot listen."""
+        """Listen, serve, and end for the reason that is returned. Raises ``OSError`` when it cannot listen, and
+        ``InvalidSettings`` when its identity is not its own."""
         asyncio.get_running_loop().set_exception_handler(_log_without_content)
         self._handle_signals()
         self._port = self._listener.open(self._settings.host, self._settings.port)
-        self._listener.start()
+        try:
+            take_identity(self._settings.server_dir, self._settings.identity)
+            self._listener.start()
+            return await self._serve()
+        finally:
+            await self._listener.aclose(_CLOSING_SECONDS)
+
+    async def _serve(self) -> Ending:
         tasks = [
             asyncio.create_task(_kept_up("idle scan", self._instances.run), name="idle scan"),
             asyncio.create_task(_kept_up("unowned timer", self._watch_claim), name="unowned timer"),
@@ -145,7 +153,7 @@ class Server:
             await asyncio.sleep(min(self._owner.left(), _LOOK_SECONDS))
 
     async def _teardown(self) -> None:
-        """Stop all instances within the grace, then hang up. Questions are answered until then."""
+        """Stop all instances within the grace. Questions are answered meanwhile."""
         try:
             async with asyncio.timeout(self._settings.shutdown_grace):
                 await self._instances.stop_all()
@@ -154,10 +162,8 @@ class Server:
         except Exception as error:  # the end comes nevertheless
             log.error("stopping the instances failed", exc_info=error)
         await self._owner.aclose()
-        await self._listener.aclose(_CLOSING_SECONDS)
         with contextlib.suppress(OSError):
             (self._settings.server_dir / RUN_FILE).unlink()
-        log.info("ended")
 
 
 def _hosting(settings: ServerSettings, scrub: frozenset[str]) -> HostingConfig:
