@@ -114,17 +114,18 @@ class ControlStream:
                 answer.exception()  # or asyncio complains that nobody looked at it
         raise failure
 
-    async def events(self) -> AsyncIterator[Event]:
+    async def events(self, *, acknowledge: bool = True) -> AsyncIterator[Event]:
         """The events in order, until the stream has ended and all that came are taken. For one reader.
 
         Asking for the next event says that the one before was dealt with: a server that numbers its events
-        (``seq``) is told so, and delivers again, to the next stream, what it was not told of.
+        (``seq``) is told so, and delivers again, to the next stream, what it was not told of. With
+        ``acknowledge`` off, the reader tells it by ``acknowledge()``, when it is done with them.
         """
         unsaid = 0
         seq: JsonValue = None
         while True:
-            if unsaid and (not self._events or unsaid >= ACKNOWLEDGE_EVERY):
-                await self._acknowledge(seq)
+            if acknowledge and unsaid and (not self._events or unsaid >= ACKNOWLEDGE_EVERY):
+                await self.acknowledge(seq)
                 unsaid = 0
             await self._readable.wait()
             if not self._events:
@@ -135,7 +136,8 @@ class ControlStream:
             if type(event.fields.get("seq")) is int:
                 seq, unsaid = event.fields["seq"], unsaid + 1
 
-    async def _acknowledge(self, seq: JsonValue) -> None:
+    async def acknowledge(self, seq: JsonValue) -> None:
+        """The events up to the one with this ``seq`` were dealt with. Never fails."""
         told = Notification(action=_ACKNOWLEDGE, payload={"seq": seq})
         # A stream that breaks says so by itself, and what is not acknowledged comes again.
         with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
