@@ -43,8 +43,8 @@ die SIGNAL               ... by a signal, given as a number
 FILE is relative to the session's cwd or absolute. ``session/cancel`` ends ``wait``, ``sleep``, ``permission`` and
 ``run``, and the turn ends with "cancelled".
 
-The journal has a JSON object a line, appended and flushed at once: ``{"what", "pid", "session", ...}`` with ``what`` one
-of ``started`` (argv), ``initialized``, ``session`` (new), ``loaded``, ``prompt`` (text), ``finished`` (text,
+The journal has a JSON object a line, appended and flushed at once: ``{"what", "pid", "session", ...}`` with ``what``
+one of ``started`` (argv), ``initialized``, ``session`` (new), ``loaded``, ``prompt`` (text), ``finished`` (text,
 stop_reason), ``cancelled``, ``permission`` (outcome), ``note`` (text), ``closed`` (its input ended). Loading a
 session replays from it what the session was asked and what the answer was.
 """
@@ -320,8 +320,9 @@ def prompt(number, session, text):
 
 def replay(session):
     if OPTIONS.journal and os.path.exists(OPTIONS.journal):
-        for line in open(OPTIONS.journal):
-            entry = json.loads(line)
+        with open(OPTIONS.journal) as file:
+            entries = [json.loads(line) for line in file]
+        for entry in entries:
             if entry.get("session") == session and entry["what"] == "finished":
                 say(session, entry["text"], "user_message_chunk")
                 say(session, "finished: " + entry["stop_reason"])

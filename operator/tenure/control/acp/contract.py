@@ -57,6 +57,7 @@ class AgentFailed(TenureError):
     not_supported           it does not offer what was asked (loading a session)
     agent_error             it answered with an error
     no_session              a prompt before ``new_session`` or ``load_session``
+    invalid_attachment      an attachment that is no content block
     ======================= =========================================================================
     """
 
