@@ -8,7 +8,7 @@ from typing import TypeVar
 from tenure.model.masked import Masked
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.ownership.errors import (
-    SESSION_IN_USE,
+    CODES,
     BadAnswer,
     ControlError,
     Doubt,
@@ -188,7 +188,7 @@ def refusal(answer: Answer, *, superseded: bool) -> ControlError:
     if answer.status == 409:
         with suppress(ProtocolViolation):
             code = parse(ErrorBody, answer.data).error
-        if code != SESSION_IN_USE:
+        if code not in CODES:
             return ShuttingDown()
     if answer.status < 400:
         return BadAnswer("its status is not the one that the protocol names")

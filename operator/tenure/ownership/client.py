@@ -13,6 +13,7 @@ from tenure.model.masked import Masked
 from tenure.ownership.calls import Calls, Done, read, refusal
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.ownership.errors import (
+    ID_IN_USE,
     SESSION_IN_USE,
     BadAnswer,
     ControlError,
@@ -167,8 +168,8 @@ class ControlClient:
     async def create(self, request: CreateRequest) -> CreateAnswer:
         """Start an instance under an id that the caller chose, and stored, before.
 
-        Sent once. When the answer is lost, or says that the session is in use, a read of that id decides: an
-        instance of ours under it is the answer. ``Refused`` with the code ``session_in_use``: another instance
+        Sent once. When the answer is lost, or says that the id or the session is in use, a read of that id
+        decides: an instance for that session is the answer. ``Refused`` with the code ``session_in_use``: another instance
         holds the session. ``NoAnswer``: not known, and the same request may be made again. Raises
         ``ValueError`` when the request names no id.
         """
@@ -187,7 +188,7 @@ class ControlClient:
         except (NoAnswer, BadAnswer) as error:
             failure: ControlError = error
         except Refused as error:
-            if error.code != SESSION_IN_USE and error.status < 500:
+            if error.code not in (SESSION_IN_USE, ID_IN_USE) and error.status < 500:
                 raise
             failure = error
         found = await self._find(request.id)

@@ -72,6 +72,10 @@ class ShuttingDown(ControlError):
 
 
 SESSION_IN_USE = "session_in_use"
+ID_IN_USE = "id_in_use"
+SERVER_FULL = "server_full"
+CODES = frozenset({SESSION_IN_USE, ID_IN_USE, SERVER_FULL})
+"""Why a creation is a conflict; any other 409 is a shutdown."""
 
 
 class Refused(ControlError):
