@@ -45,7 +45,7 @@ class LaunchRequest:
     agent_process_uid: str | None = None
     grace_seconds: int | None = None
     passthrough: bool = False
-    metadata: Mapping[str, object] = field(default_factory=dict)
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Executor:
     workspace_path: str
     worktree_id: str | None
     resume_token: str | None
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, object] = field(hash=False)
     agent_process_uid: str | None
     grace_seconds: int | None
     unstopped_by: str | None
@@ -118,7 +118,7 @@ class Turn:
     state: TurnState
     server_identity: str | None
     control_turn_id: int | None
-    outcome: Mapping[str, str] | None
+    outcome: Mapping[str, str] | None = field(hash=False)
     created_at: datetime
     finished_at: datetime | None
 
