@@ -208,16 +208,23 @@ def without_content(record: logging.LogRecord) -> bool:
     and place remain, and whatever libraries log on the root logger."""
     if record.name == "root":
         return False
-    if record.exc_info and record.exc_info[1] is not None:
-        record.__dict__["error"] = _described(record.exc_info[1])
+    if record.exc_info:
+        record.__dict__["error"] = _described(record.exc_info)
     record.exc_info = None
     record.exc_text = None
-    if isinstance(record.msg, dict) and isinstance(record.msg.get("exc_info"), BaseException | tuple):
-        record.msg.pop("exc_info")
+    # structlog keeps its own in the event.
+    if isinstance(record.msg, dict) and record.msg.get("exc_info"):
+        record.msg["error"] = _described(record.msg.pop("exc_info"))
     return True
 
 
-def _described(error: BaseException) -> str:
+def _described(given: object) -> str:
+    """Type and places of an exception, as ``exc_info`` gives it in its several forms."""
+    if isinstance(given, tuple) and len(given) == 3:
+        given = given[1]
+    error = given if isinstance(given, BaseException) else sys.exc_info()[1]
+    if error is None:
+        return ""
     places = "".join(
         f" < {Path(frame.filename).name}:{frame.lineno} {frame.name}"
         for frame in reversed(traceback.extract_tb(error.__traceback__)[-12:])
