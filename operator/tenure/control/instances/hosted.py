@@ -22,6 +22,10 @@ from tenure.protocol.messages import InstanceWithEnvironment, OutcomeAnswer
 from tenure.protocol.outcome import Turns
 
 T = TypeVar("T")
+UNSTOPPABLE = "unstoppable"
+"""How ``Link.stop`` says that something is left."""
+TURN_FAILS_WITHIN = 1.0
+"""Seconds from the end of an agent to the failure of its prompt, at the longest."""
 _log = structlog.get_logger(__name__)
 
 
@@ -260,11 +264,7 @@ class Hosted:
             if not self._starting.done():
                 raise StopFailed("the agent is still being started")
         if self._agent is not None:
-            left = max(0.1, limit - loop.time())
-            # It keeps to its time; one that does not is no reason to leave the caller without an answer.
-            await asyncio.wait({self.spawn(self._agent.stop(left))}, timeout=left + timing.close)
-            if not self._agent.ended.done():
-                raise StopFailed("the agent is still there after the stop budget")
+            await self._end_agent(self._agent, max(0.1, limit - loop.time()))
         if self._stream is not None:
             await self._stream.flushed(timing.close)
         for stream in self.streams:
@@ -312,6 +312,13 @@ class Hosted:
             raise
         return self._agent
 
+    async def _end_agent(self, agent: Agent, budget: float) -> None:
+        stop = self.spawn(agent.stop(budget))
+        # It keeps to its time; one that does not is no reason to leave the caller without an answer.
+        await asyncio.wait({stop}, timeout=budget + self._config.timing.close)
+        if not stop.done() or stop.result().failure == UNSTOPPABLE:
+            raise StopFailed("something of the agent is left after the stop budget")
+
     def _running(self) -> Agent:
         if self._stopping:
             raise ActionRefused("stopping", "The instance is being stopped.")
@@ -342,9 +349,12 @@ class Hosted:
             await self.outbox.put(body)
 
     async def _turn_ended(self) -> None:
-        """The end of a dead agent's turn is told before the end of the agent."""
-        if self._turn is not None:
-            await asyncio.wait({self._turn})
+        """The end of a dead agent's turn is told before the end of the agent: wait until its prompt failed, or
+        returned, and was told."""
+        if self._turn is not None and self._turns.running:
+            await asyncio.wait({self._turn}, timeout=TURN_FAILS_WITHIN)
+            if self._turns.running:
+                self.outbox.offer(self._failed_turn("exited", "The agent ended.", None))
 
     def _failed_turn(self, code: str, message: str, details: JsonValue, turn_id: int = 0) -> bytes:
         told: dict[str, JsonValue] = {"session_id": self._provider_session, "code": code, "message": message}
