@@ -26,7 +26,17 @@ _DATA = "..data"
 
 
 class HandOverSource(Protocol):
-    """Where hand-overs come from, and their successors."""
+    """Where hand-overs come from, and their successors.
+
+    ``sole``: there is no operator: whoever takes this hand-over does what recovery there is. ``incarnation`` is
+    then its name; empty otherwise.
+    """
+
+    @property
+    def sole(self) -> bool: ...
+
+    @property
+    def incarnation(self) -> str: ...
 
     async def current(self) -> HandOver | None:
         """The hand-over as it is now; None when there is none for this pod yet."""
@@ -36,6 +46,9 @@ class HandOverSource(Protocol):
 
         Raises ``FinalError`` when there will be none.
         """
+
+    async def aclose(self) -> None:
+        """Let go of what it holds."""
 
 
 def own_pod_uid(environ: Mapping[str, str] | None = None) -> str:
@@ -49,6 +62,9 @@ class PollingSource:
     ``pod_uid``: None for ``POD_UID`` of the environment; only a hand-over with just this one is accepted, so
     that a pod never acts on what was meant for its predecessor. ``interval`` is in seconds.
     """
+
+    sole = False
+    incarnation = ""
 
     def __init__(self, pod_uid: str | None, interval: float) -> None:
         self._pod_uid = own_pod_uid() if pod_uid is None else pod_uid
@@ -76,6 +92,9 @@ class PollingSource:
                 if found is not None and found.supersedes(than):
                     return found
             await asyncio.sleep(self._interval)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
 
     def _complain(self, text: str) -> None:
         if text != self._complained:
