@@ -60,7 +60,7 @@ class Link:
         self.ended: asyncio.Future[AgentExit] = asyncio.get_running_loop().create_future()
         """Done when the process ended; never raises. What the agent wrote before may still be on its way to
         the host: ``prompt`` fails, and the event ``agent_exited`` comes, only after it."""
-        self._terminals = Terminals(launch, family.leaders)
+        self._terminals = Terminals(launch, family)
         self._requests = Requests(launch, host, self._terminals)
         self._asked = 0
         self._prompts = 0
@@ -80,7 +80,7 @@ class Link:
         family = Family(secrets.token_hex(16))
         launch = replace(launch, env={**launch.env, MARK: family.mark})
         child = Child.start(launch.argv, launch.cwd, launch.env)
-        family.leaders.add(child.pid)
+        family.lead(child.pid)
         link = cls(launch, host, child, family)
         try:
             await link._connect(

@@ -48,16 +48,25 @@ class Seen:
 
 @dataclass
 class Family:
-    """The processes of one instance. ``leaders`` are those that the server started for it itself: each leads a
-    session of its own, and is not reaped before the family is gone, so that no id of theirs comes again."""
+    """The processes of one instance. ``leaders`` are those that the server started for it itself, each of a
+    session of its own, with the instants of their starts: an id whose instant is another one is somebody
+    else's."""
 
     mark: str
-    leaders: set[int] = field(default_factory=set)
+    leaders: dict[int, int] = field(default_factory=dict)
     known: set[Identity] = field(default_factory=set)
+
+    def lead(self, pid: int) -> None:
+        """A process that was just started leads a session of the instance."""
+        seen = read(pid)
+        self.leaders[pid] = seen.start if seen else -1
 
     def members(self, table: Iterable[Seen]) -> list[Seen]:
         """Those of the table that belong to it, which it remembers."""
         table = list(table)
+        for seen in table:
+            if self.leaders.get(seen.pid, seen.start) != seen.start:
+                del self.leaders[seen.pid]
         children: dict[int, list[Seen]] = {}
         for seen in table:
             children.setdefault(seen.parent, []).append(seen)
@@ -205,7 +214,7 @@ def kill(family: Family, deadline: float) -> bool:
 def reap(family: Family, keep: Iterable[int]) -> None:
     """Collect the members that died as orphans and became our own children. ``keep`` are children that
     somebody waits for."""
-    kept = set(keep) | family.leaders
+    kept = {*keep, *family.leaders}
     for seen in family.members(table()):
         if not seen.alive and seen.parent == os.getpid() and seen.pid not in kept:
             with contextlib.suppress(OSError):

@@ -28,5 +28,5 @@ async def end(family: Family, child: Child, deadline: float, grace: float) -> bo
     if gone:
         child.reap()
     if child.reaped:
-        family.leaders.discard(child.pid)
+        family.leaders.pop(child.pid, None)
     return gone and child.reaped

@@ -14,7 +14,7 @@ from tenure.control.acp import files
 from tenure.control.acp.contract import AgentExit, AgentFailed, Launch
 from tenure.control.acp.pipes import Tail, tail_of
 from tenure.control.acp.process import Child, signal_name
-from tenure.control.acp.proctable import MARK
+from tenure.control.acp.proctable import MARK, Family
 
 OUTPUT_LIMIT = 1024 * 1024
 """Bytes of output that are kept of a command at most, and when the agent says nothing."""
@@ -40,9 +40,9 @@ class _Terminal:
 class Terminals:
     """The terminals of one agent. Their processes carry the same mark as the agent's."""
 
-    def __init__(self, launch: Launch, leaders: set[int]) -> None:
+    def __init__(self, launch: Launch, family: Family) -> None:
         self._launch = launch
-        self._leaders = leaders
+        self._family = family
         self._all: dict[str, _Terminal] = {}
         self._next = 1
         self.closed = False
@@ -67,7 +67,7 @@ class Terminals:
         except AgentFailed as failed:
             raise RequestError(-32000, failed.message) from None
         # First of all: whatever happens now, stopping the instance ends it.
-        self._leaders.add(child.pid)
+        self._family.lead(child.pid)
         name = f"terminal-{self._next}"
         self._next += 1
         limit = OUTPUT_LIMIT if request.output_byte_limit is None else request.output_byte_limit
@@ -114,7 +114,7 @@ class Terminals:
         terminal.output.close()
         terminal.child.reap()
         if terminal.child.reaped:
-            self._leaders.discard(terminal.child.pid)
+            self._family.leaders.pop(terminal.child.pid, None)
 
     async def close(self) -> None:
         """After the instance's processes were ended: let go of pipes and processes."""

@@ -87,7 +87,9 @@ class AgentTransport:
     async def receive(self) -> Message | None:
         """The next answer or request; None at the end, for whatever reason it came."""
         try:
-            return await self._receive()
+            message = await self._receive()
+            if message is not None:
+                return message
         except LineTooLong:
             self._ears.failed("line_too_long")
         except (ConnectionError, asyncio.IncompleteReadError):
