@@ -18,8 +18,7 @@ def tables(text: str) -> dict[str, list[list[str]]]:
         if not line.startswith("|"):
             rows = None
             continue
-        cells = [cell.strip() for cell in line.strip("|").split(" | ")] if line != "|" else []
-        cells = [cell.strip().strip("|").strip() for cell in cells]
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if rows is None:
             rows = found.setdefault(cells[0], [])
         elif not set("".join(cells)) <= set("-: |"):
