@@ -328,6 +328,8 @@ class Hosted:
 
     def _between_turns(self) -> Agent:
         agent = self._running()
+        if agent.ended.done():
+            raise ActionRefused("exited", "The agent ended.")
         if self._turns.running:
             raise ActionRefused("turn_in_progress", "A turn is running: wait for its end, or cancel it.")
         return agent
