@@ -77,3 +77,87 @@ class LaunchRefusal(StrEnum):
 
     RECOVERY_IN_PROGRESS = "recovery_in_progress"
     UNSTOPPED_AGENT = "unstopped_agent"
+
+
+class AgentSurvival(StrEnum):
+    """``spec.agentSurvival``."""
+
+    DISABLED = "Disabled"
+    ENABLED = "Enabled"
+
+
+class SurvivalCode(StrEnum):
+    """Why survival is unavailable."""
+
+    PLATFORM_WINDOWS = "platform_windows"
+    NO_DURABLE_STORE = "no_durable_store"
+    NO_SECRET_ACCESS = "no_secret_access"  # noqa: S105 - a code
+
+
+class HandoverPolicy(StrEnum):
+    """``spec.backend.handover``: when a new backend takes over from one that still runs."""
+
+    ON_READY = "OnReady"
+    ON_END = "OnEnd"
+
+
+class ReconstructionValue(StrEnum):
+    """Everything that a usable execution is made of, with the values that may be empty or are derived."""
+
+    SESSION = "session"
+    TASK = "task"
+    WORKSPACE_PATH = "workspace_path"
+    CONTAINER_IDENTITY = "container_identity"
+    RUNTIME = "runtime"
+    INSTANCE_ID = "instance_id"
+    INSTANCE_PORT = "instance_port"
+    METADATA = "metadata"
+    AGENT_PROFILE = "agent_profile"
+    SECONDARY_PROFILE = "secondary_profile"
+    TASK_ENVIRONMENT = "task_environment"
+    WORKSPACE_SOURCE_ROOTS = "workspace_source_roots"
+    RUNTIME_ENVIRONMENT = "runtime_environment"
+    RUN_IDENTITY = "run_identity"
+    PROVIDER_SESSION = "provider_session"
+    AGENT_COMMAND = "agent_command"
+    CONTINUE_ARGUMENTS = "continue_arguments"
+    HISTORY = "history"
+
+
+class ReconstructionSource(StrEnum):
+    """Where a value comes from: each from one place only."""
+
+    INVENTORY = "inventory"
+    SESSION_RECORD = "session_record"
+    INSTANCE = "instance"
+    DERIVED = "derived"
+
+
+class StopReason(StrEnum):
+    """Why recovery stops an instance."""
+
+    NO_RECORD = "no_record"
+    PASSTHROUGH = "passthrough"
+    DUPLICATE = "duplicate"
+    AMBIGUOUS = "ambiguous"
+    DUPLICATE_UNSTOPPED = "duplicate_unstopped"
+    MISSING_INPUT = "missing_input"
+    READS_EXHAUSTED = "reads_exhausted"
+    OUTCOME_UNREADABLE = "outcome_unreadable"
+    DEADLINE_ELAPSED = "deadline_elapsed"
+
+
+class NotRetracked(StrEnum):
+    """Why the record of a session was not re-tracked."""
+
+    NO_INSTANCE = "no_instance"
+    PASSTHROUGH = "passthrough"
+    OTHER_SERVER = "other_server"
+    AMBIGUOUS = "ambiguous"
+    DUPLICATE_UNSTOPPED = "duplicate_unstopped"
+    MISSING_INPUT = "missing_input"
+    READS_EXHAUSTED = "reads_exhausted"
+    OUTCOME_UNREADABLE = "outcome_unreadable"
+    DEADLINE_ELAPSED = "deadline_elapsed"
+    NOTHING_RECOVERED = "nothing_recovered"
+    ENUMERATION_FAILED = "enumeration_failed"
