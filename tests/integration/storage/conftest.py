@@ -13,6 +13,7 @@ from tests.support.postgres import (  # noqa: F401 - fixtures
     own_postgres,
     postgres_server,
 )
+from tests.support.turns import Scene
 
 from tenure.model.masked import Masked
 from tenure.storage.liveness import LivenessStorage
@@ -120,3 +121,9 @@ async def rivals(records: Records, database_url: str) -> AsyncIterator[tuple[Rec
     made = tuple(Records(Masked(database_url), namespace="team-a", limit=20, size=1) for _ in range(12))
     yield made
     await asyncio.gather(*(each.aclose() for each in made))
+
+
+@pytest.fixture
+async def scene(records: Records, postgres_server: PostgresServer, database_url: str) -> Scene:  # noqa: F811
+    """A launched session with an open turn."""
+    return await Scene.begin(records, postgres_server, database_url)

@@ -1,6 +1,7 @@
 """A launch takes its session, or is told why not; the live row is the guard, in every process."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.support.postgres import PostgresServer
@@ -47,7 +48,6 @@ async def test_of_many_launches_of_one_session_exactly_one_wins(
 async def test_a_live_session_is_refused_as_retryable_until_recovery_is_over(records: Records) -> None:
     executor = await records.executions.launch(a_launch())
     await records.servers.ensure(INSTALLATION, "workers")
-    for_us = {"adopted_by": None, "incarnation": INCARNATION}
     refusals = []
 
     async def refused() -> None:
@@ -56,7 +56,7 @@ async def test_a_live_session_is_refused_as_retryable_until_recovery_is_over(rec
         refusals.append((caught.value.refusal, caught.value.retryable))
 
     await refused()  # the record is there, and nobody has recovered
-    await records.servers.record(INSTALLATION, a_server(), **for_us)
+    await records.servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=INCARNATION)
     await refused()
     await records.servers.set_recovered(INSTALLATION, INCARNATION)
     await refused()
@@ -235,7 +235,7 @@ async def test_seeing_an_instance_moves_the_time_of_live_rows_only(records: Reco
     ids=str,
 )
 async def test_a_launch_that_no_table_takes_is_refused_without_quoting_it(
-    records: Records, values: dict[str, object]
+    records: Records, values: dict[str, Any]
 ) -> None:
     old = await records.executions.launch(a_launch())
     await records.executions.ended("session-1", old.agent_execution_id)

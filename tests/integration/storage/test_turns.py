@@ -1,15 +1,12 @@
-"""Turns: opened unless the execution ends, bound to one number, ended exactly once whatever dies meanwhile."""
+"""Turns: opened unless the execution ends, bound to one number, ended exactly once."""
 
 import asyncio
 import json
-from dataclasses import dataclass
 
 import pytest
-from tests.support.postgres import PostgresServer
-from tests.support.records import BROKE, DONE, SERVER, Cutter, a_launch
-from tests.support.wait import eventually
+from tests.support.records import BROKE, DONE, SERVER, a_launch
+from tests.support.turns import RUNNING, WAITING, Scene, by_number
 
-from tenure.model.masked import Masked
 from tenure.model.records import SessionState, TaskState, TurnState
 from tenure.storage.records import (
     Applied,
@@ -23,87 +20,6 @@ from tenure.storage.records import (
     TurnRefusal,
     TurnRefused,
 )
-
-COUNT_ENDS = """
-CREATE TABLE public.ends (turn BIGINT, state TEXT);
-CREATE FUNCTION public.count_ends() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO public.ends VALUES (NEW.id, NEW.state);
-    RETURN NULL;
-END $$;
-CREATE TRIGGER count_ends AFTER UPDATE OF state ON tenure.turns FOR EACH ROW EXECUTE FUNCTION public.count_ends();
-"""
-"""Every end of a turn that was committed leaves a row."""
-
-DIE_ONCE_AT_COMMIT = """
-CREATE SEQUENCE public.deaths;
-CREATE FUNCTION public.die_once() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    IF nextval('public.deaths') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER die_once AFTER UPDATE ON tenure.turns DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION public.die_once();
-"""
-"""The first transaction that changes a turn loses its connection while it commits, and nothing of it is kept."""
-
-WAITING_PID = """
-SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
-"""
-
-
-@dataclass
-class Scene:
-    """A launched session with an open turn, and a way straight into the database."""
-
-    records: Records
-    executor: Executor
-    turn: Turn
-    server: PostgresServer
-    database: str
-
-    async def execute(self, sql: str) -> None:
-        await self.server.execute(sql, database=self.database)
-
-    async def ends(self) -> list[tuple[int, str]]:
-        connection = await self.server.connect(self.database)
-        try:
-            return [tuple(row) for row in await connection.fetch("SELECT turn, state FROM public.ends")]
-        finally:
-            await connection.close()
-
-    async def waiter(self) -> int:
-        """The process id of whoever waits for a lock. Asked outside of any transaction, which would see the same
-        answer until its end."""
-        connection = await self.server.connect(self.database)
-        try:
-            return await eventually(lambda: connection.fetchval(WAITING_PID), within=10, what="ours waits")
-        finally:
-            await connection.close()
-
-    async def states(self) -> tuple[TurnState, SessionState, TaskState]:
-        turn = await self.records.turns.get(self.turn.id)
-        session = await self.records.sessions.get("session-1")
-        assert turn is not None
-        assert session is not None
-        return turn.state, session.state, session.task_state
-
-
-RUNNING = (TurnState.OPEN, SessionState.RUNNING, TaskState.IN_PROGRESS)
-WAITING = (TurnState.COMPLETED, SessionState.WAITING_FOR_INPUT, TaskState.REVIEW)
-
-
-@pytest.fixture
-async def scene(records: Records, postgres_server: PostgresServer, database_url: str) -> Scene:
-    executor = await records.executions.launch(a_launch())
-    turn = await records.turns.open("session-1", executor.agent_execution_id)
-    database = database_url.rsplit("/", 1)[1]
-    await postgres_server.execute(COUNT_ENDS, database=database)
-    return Scene(records, executor, turn, postgres_server, database)
-
-
-def by_number(number: int) -> TurnName:
-    return TurnName(server_identity=SERVER, control_turn_id=number)
 
 
 async def test_an_open_turn_means_a_running_session_and_a_task_in_progress(scene: Scene) -> None:
@@ -168,68 +84,6 @@ async def test_a_turn_that_is_over_is_changed_by_nothing(scene: Scene, end: str)
     assert states[1:] == (SessionState.WAITING_FOR_INPUT, TaskState.REVIEW)
     assert (await scene.states())[1:] == RUNNING[1:], "nor does it stop the turn that came after"
     assert await turns.of_session("session-1") == (next_turn, before)
-
-
-@pytest.mark.accept("S-004.6")
-async def test_an_outcome_whose_connection_dies_before_the_commit_is_applied_once(scene: Scene) -> None:
-    await scene.execute(DIE_ONCE_AT_COMMIT)
-    name = TurnName(turn=scene.turn.id, server_identity=SERVER, control_turn_id=7)
-    assert await scene.records.turns.apply(name, DONE) is Applied.APPLIED
-    assert await scene.ends() == [(scene.turn.id, "completed")]
-    assert await scene.states() == WAITING
-
-
-@pytest.mark.accept("S-004.6")
-async def test_an_outcome_whose_connection_dies_after_the_commit_is_applied_once(
-    scene: Scene, database_url: str
-) -> None:
-    async with Cutter.running(database_url) as cutter:
-        cut_off = Records(Masked(cutter.proxied), namespace="team-a", size=1)
-        await cut_off.sessions.newest()
-        cutter.armed = True
-        name = TurnName(turn=scene.turn.id, server_identity=SERVER, control_turn_id=7)
-        assert await cut_off.turns.apply(name, DONE) is Applied.ALREADY
-        assert cutter.cuts == 1
-        await cut_off.aclose()
-    assert await scene.ends() == [(scene.turn.id, "completed")]
-    assert await scene.states() == WAITING
-
-
-async def test_an_outcome_whose_connection_dies_in_the_middle_is_applied_once(scene: Scene) -> None:
-    holder = await scene.server.connect(scene.database)
-    await holder.execute("BEGIN; SELECT 1 FROM tenure.sessions FOR UPDATE")
-    name = TurnName(turn=scene.turn.id, server_identity=SERVER, control_turn_id=7)
-    applying = asyncio.create_task(scene.records.turns.apply(name, DONE))
-    pid = await scene.waiter()
-    await holder.execute(f"SELECT pg_terminate_backend({pid})")
-    await holder.execute("COMMIT")
-    await holder.close()
-    assert await applying is Applied.APPLIED
-    assert await scene.ends() == [(scene.turn.id, "completed")]
-
-
-async def test_a_turn_whose_answer_was_lost_is_the_one_that_is_open(
-    records: Records, database_url: str
-) -> None:
-    executor = await records.executions.launch(a_launch())
-    async with Cutter.running(database_url) as cutter:
-        cut_off = Records(Masked(cutter.proxied), namespace="team-a", size=1)
-        turns = cut_off.turns
-        first = await turns.open("session-1", executor.agent_execution_id)
-        await turns.abandon(first.id)
-        # The second of the two commits that opening takes: the first only takes a number.
-        next_id, turns_transact = iter([True, False]), turns._transact
-
-        async def arming(body: object, **options: object) -> object:
-            cutter.armed = not next(next_id)
-            return await turns_transact(body, **options)  # type: ignore[arg-type]
-
-        turns._transact = arming  # type: ignore[assignment, method-assign]
-        turn = await turns.open("session-1", executor.agent_execution_id)
-        assert cutter.cuts == 1
-        await cut_off.aclose()
-    assert (await records.turns.of_session("session-1"))[0] == turn
-    assert turn.state is TurnState.OPEN
 
 
 async def test_a_turn_opens_or_the_stop_comes_first_and_never_both(
@@ -370,21 +224,6 @@ async def test_a_task_stays_in_progress_while_another_session_works_on_it(
     assert task.state is TaskState.REVIEW
 
 
-async def test_a_foreign_deadlock_is_tried_again(scene: Scene) -> None:
-    """Somebody at a psql prompt locks in another order than ours."""
-    other = await scene.server.connect(scene.database)
-    # The victim is whoever waits longest before looking: ours looks at once.
-    await scene.execute(f"ALTER DATABASE \"{scene.database}\" SET deadlock_timeout = '50ms'")
-    await other.execute("SET deadlock_timeout = '60s'; BEGIN; SELECT 1 FROM tenure.tasks FOR UPDATE")
-    fresh = Records(scene.records._pool._url, namespace="team-a", limit=20)
-    applying = asyncio.create_task(fresh.turns.apply(TurnName(turn=scene.turn.id), DONE))
-    await scene.waiter()
-    await other.execute("SELECT 1 FROM tenure.sessions FOR UPDATE; COMMIT")
-    assert await applying is Applied.APPLIED
-    assert await scene.ends() == [(scene.turn.id, "completed")]
-    await asyncio.gather(other.close(), fresh.aclose())
-
-
 @pytest.mark.parametrize(
     "outcome", [Outcome("complete", "x" * 2000), Outcome("complete", "canary\0")], ids=["long", "zero byte"]
 )
@@ -413,4 +252,4 @@ def test_a_turn_has_to_be_named() -> None:
         {"turn": 1, "control_turn_id": 1},
     ):
         with pytest.raises(ValueError):
-            TurnName(**name)  # type: ignore[arg-type]
+            TurnName(**name)

@@ -36,9 +36,15 @@ _TURN = f"SELECT {TURN_COLUMNS} FROM tenure.turns WHERE namespace = $1 AND "  # 
 TURN = _TURN + "id = $2"
 TURN_BY_SERVER = _TURN + "server_identity = $2 AND control_turn_id = $3"
 # The turn that a server's number must belong to when no turn has that number: the session's one open turn, whose
-# prompt was sent by a process that died before it wrote the answer down.
-TURN_UNBOUND = _TURN + (
-    "session_id = $2 AND state = 'open' AND control_turn_id IS NULL AND coalesce(server_identity, $3) = $3"
+# prompt was sent by a process that died before it wrote the answer down. A server's numbers only increase, so one
+# below any that the session has already is not this turn's.
+TURN_UNBOUND = (
+    _TURN
+    + """
+    session_id = $2 AND state = 'open' AND control_turn_id IS NULL AND coalesce(server_identity, $3) = $3
+    AND NOT EXISTS (SELECT FROM tenure.turns o WHERE o.namespace = $1 AND o.session_id = $2
+                       AND o.server_identity = $3 AND o.control_turn_id > $4)
+"""
 )
 TURNS_OF_SESSION = _TURN + "session_id = $2 ORDER BY id DESC LIMIT $3"
 
@@ -206,7 +212,7 @@ class Turns(Rows):
             row = await connection.fetchrow(TURN, self._namespace, name.turn)
         elif row is None and name.session_id is not None:
             row = await connection.fetchrow(
-                TURN_UNBOUND, self._namespace, name.session_id, name.server_identity
+                TURN_UNBOUND, self._namespace, name.session_id, name.server_identity, name.control_turn_id
             )
         if row is None:
             return None
