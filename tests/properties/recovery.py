@@ -6,7 +6,6 @@ rows. The process and its ``Attempt`` do not.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Any, TypeVar
 
 from tenure.model.adoption import AgentSurvival
@@ -28,7 +27,7 @@ from tenure.plan.adoption.gates import (
     next_ask,
     next_ask_of_survivor,
 )
-from tenure.plan.adoption.next_step import attempt_of, next_step, recorded_pod, secret_of
+from tenure.plan.adoption.next_step import attempt_of, next_step, secret_of
 from tenure.plan.adoption.state import (
     Attempt,
     Bootstrap,
@@ -44,60 +43,19 @@ from tenure.plan.adoption.state import (
 )
 from tenure.plan.adoption.survival import Survival
 from tenure.protocol import rotation
-from tenure.protocol.proof import new_challenge, new_credential, verify
+from tenure.protocol.proof import new_credential
+from tests.properties.recovery_durable import Durable
+from tests.properties.recovery_servers import HOME, Crash, Fault, Server, Temper, Unanswered
 
-HOME = "/home/of/installation"
 T = TypeVar("T")
-
-
-class Fault(Enum):
-    """What befalls one effect."""
-
-    CRASH_BEFORE = "crash before"
-    CRASH_AFTER = "crash after"
-    LOST = "not done"
-    ANSWER_LOST = "done, but the answer is lost"
-
-
-class Crash(Exception):
-    """The process dies here."""
-
-
-class Unanswered(Exception):
-    """The effect failed, or its answer was lost."""
 
 
 _IN_MOTION = (steps.Nothing(steps.Idle.SERVER_ENDING), steps.Nothing(steps.Idle.POD_STARTING))
 """Nothing to do, but pods will go on by themselves."""
 
 
-class Temper(Enum):
-    """How the server that was there before behaves."""
-
-    OURS = "ours"
-    FOREIGN_IDENTITY = "foreign identity"
-    NO_CAPABILITIES = "no capabilities"
-    WRONG_PROOF = "wrong proof"
-    REFUSES = "refuses the rotation"
-    OTHER_HOME = "another home"
-    INCOMPATIBLE = "incompatible"
-    INCOMPATIBLE_UNSTOPPABLE = "incompatible, and cannot be stopped"
-    SILENT = "silent"
-    SHUTTING_DOWN = "shutting down"
-
-
 @dataclass
-class Server:
-    """A control server's process."""
-
-    identity: str
-    temper: Temper = Temper.OURS
-    ownership: rotation.Ownership = field(default_factory=lambda: rotation.fresh(Masked("nonce")))
-    instances: tuple[str, ...] = ()
-
-
-@dataclass
-class World:
+class World(Durable):
     """Everything outside of the plan."""
 
     temper: Temper = Temper.OURS
@@ -105,17 +63,6 @@ class World:
     faults: dict[int, Fault] = field(default_factory=dict)
     elapses_at: int | None = None
     """The effect with which the deadline elapses."""
-    record: Record | None = None
-    pods: dict[str, ServerPod] = field(default_factory=dict)
-    servers: dict[str, Server] = field(default_factory=dict)
-    highest: int = 0
-    """The highest ordinal of any pod that was ever seen."""
-    bootstraps: set[Bootstrap] = field(default_factory=set)
-    hand_over: HandOver | None = None
-    gate: Gate = Gate.UNSET
-    rows: dict[str, str] = field(default_factory=dict)
-    """Live rows: session to pod."""
-    sessions: dict[str, str] = field(default_factory=dict)
     owner: Owner | None = field(default_factory=lambda: Owner("new", "backend-2", Gate.UNSET))
     count: int = 0
     attempt: Attempt = field(default_factory=Attempt)
@@ -124,14 +71,12 @@ class World:
     retracked: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
     """(what was sent, to which pod)."""
-    abandoned: set[str] = field(default_factory=set)
-    """Pods that were on record when the record was vacated."""
 
     def with_survivor(self) -> "World":
         """A recovered server of a former incarnation, with two sessions at work."""
-        credential = new_credential()
         server = Server("server-1", self.temper, instances=("s1", "s2"))
-        server.ownership, _ = rotation.handshake(server.ownership, Masked("nonce"), credential)
+        credential = server.handshake()
+        assert credential is not None
         if self.temper is Temper.WRONG_PROOF:
             server.ownership = replace(server.ownership, newest=new_credential())
         if self.temper is Temper.SHUTTING_DOWN:
@@ -169,7 +114,7 @@ class World:
         for _ in range(limit):
             if self.owner is not None:
                 self.attempt = attempt_of(self.state(), self.owner)
-            self._check()
+            self.check()
             plan = next_step(self.state())
             try:
                 idle = isinstance(plan.step, steps.Nothing) and not plan.owed and self.contact is None
@@ -181,7 +126,7 @@ class World:
                     self._go_on_asking()
                 taken.append(plan.step)
                 self._attempt(lambda plan=plan: self._do(plan.step))  # type: ignore[misc]
-                self._pods_go_on()
+                self.pods_go_on()
             except Crash:
                 self._forget()
         raise AssertionError(f"no end of steps: {taken[-8:]}")
@@ -228,32 +173,6 @@ class World:
     def _know(self, **facts: Any) -> None:
         self.attempt = replace(self.attempt, **facts)
         _ = self.deadline
-
-    def _check(self) -> None:
-        """What holds between any two steps."""
-        record = self.record
-        assert record is None or record.vacant or record.pod_uid not in self.abandoned
-        handshaken = [
-            uid
-            for uid, pod in self.pods.items()
-            if isinstance(pod.secret, ServerSecret)
-            and uid not in self.abandoned
-            and pod.phase is not PodPhase.ENDED
-        ]
-        assert len(handshaken) <= 1, "two servers are current"
-        if self.hand_over is not None and record is not None and record.recovered_by == "new":
-            assert record.adopted_by == "new"
-            assert self.hand_over.identity == record.identity or self.hand_over.backend_pod_uid != "backend-2"
-
-    def _pods_go_on(self) -> None:
-        """What happens by itself: pods start, and servers that shut down end."""
-        for uid, pod in list(self.pods.items()):
-            if pod.terminating:
-                del self.pods[uid]
-            elif self.servers[uid].ownership.shutting_down and pod.phase is not PodPhase.ENDED:
-                self.pods[uid] = replace(pod, phase=PodPhase.ENDED)
-            elif pod.phase is PodPhase.STARTING:
-                self.pods[uid] = replace(pod, phase=PodPhase.REACHABLE)
 
     # -- asking a server
 
@@ -339,51 +258,17 @@ class World:
         return secret.credential
 
     def _identity(self, pod: str) -> Advertised:
-        server = self._send("identity", pod)
-        names = {Temper.NO_CAPABILITIES: (), Temper.INCOMPATIBLE: ("other.v1",)}
-        names[Temper.INCOMPATIBLE_UNSTOPPABLE] = ("other.v1",)
-        identity = "another" if server.temper is Temper.FOREIGN_IDENTITY else server.identity
-        return Advertised(identity, frozenset(names.get(server.temper, ("agent-survival.v1",))))
+        return self._send("identity", pod).says()
 
     def _proof(self, pod: str) -> bool | Failure:
-        challenge = new_challenge()
-        answer = rotation.prove_all(self._send("prove", pod).ownership, challenge, HOME)
-        if isinstance(answer, rotation.Refused):
-            return Failure.SHUTTING_DOWN
-        return verify(answer.proofs, self._credential(pod), challenge, HOME)
+        return self._send("prove", pod).proves(self._credential(pod))
 
     def _rotate(self, pod: str) -> Granted | Failure:
-        server = self._send("rotate", pod)
-        if server.temper is Temper.REFUSES:
-            return Failure.NOT_ACCEPTED
-        server.ownership, answer = rotation.rotate(server.ownership, self._credential(pod), new_credential())
-        if isinstance(answer, rotation.Refused):
-            return Failure.SHUTTING_DOWN if answer.status == 409 else Failure.NOT_ACCEPTED
-        self.held = answer.credential
-        return Granted(answer.rotation_id)
+        answer, self.held = self._send("rotate", pod).rotates(self._credential(pod))
+        return answer
 
     def _details(self, pod: str) -> HomeDirectory | Failure:
-        server = self._send("details", pod)
-        refused = rotation.permit(server.ownership, self.held, rotation.Operation.DETAILS)
-        if refused is not None:
-            return Failure.NOT_ACCEPTED
-        return HomeDirectory("/elsewhere" if server.temper is Temper.OTHER_HOME else HOME)
-
-    def _write_secret(self, pod: str, secret: ServerSecret) -> None:
-        self.pods[pod] = replace(self.pods[pod], secret=secret)
-
-    def _store_record(self, step: steps.StoreRecord) -> None:
-        assert self.record is not None
-        assert self.record.adopted_by == step.expected
-        self.record = replace(
-            self.record,
-            identity=step.identity,
-            pod_uid=step.pod,
-            rotation_id=step.rotation_id,
-            rotation_confirmed=step.confirmed,
-            adopted_by=step.adopted_by,
-            survival=step.survival,
-        )
+        return self._send("details", pod).details(self.held)
 
     # -- steps
 
@@ -397,19 +282,7 @@ class World:
             self._do(owed)
 
     def _confirm(self, owed: steps.Confirm) -> None:
-        server = self._send("confirm", owed.pod)
-        server.ownership, answer = rotation.confirm(
-            server.ownership, self._credential(owed.pod), owed.rotation_id
-        )
-        assert isinstance(answer, rotation.Confirmed)
-
-    def _confirmed(self) -> None:
-        assert self.record is not None
-        self.record = replace(self.record, rotation_confirmed=True)
-
-    def _update(self, pod: str, **facts: Any) -> None:
-        if pod in self.pods:
-            self.pods[pod] = replace(self.pods[pod], **facts)
+        assert self._send("confirm", owed.pod).confirms(self._credential(owed.pod), owed.rotation_id)
 
     def _do(self, step: steps.Step) -> None:
         match step:
@@ -430,6 +303,8 @@ class World:
                 self.effect(lambda: self._repair(pod))
                 self._know(repaired=pod)
             case steps.Vacate():
+                # What was re-tracked was so on the server that is abandoned now.
+                self.retracked = frozenset()
                 self.effect(lambda: self._vacate(step))
             case steps.CreateBootstrap(ordinal, vacancy):
                 self.effect(lambda: self.bootstraps.add(Bootstrap(ordinal, vacancy)))
@@ -493,62 +368,8 @@ class World:
         self.sessions[session] = "waiting"
         self._repair_if_dead(session)
 
-    def _repair_if_dead(self, session: str) -> None:
-        host = self.rows.get(session, "")
-        gone = host not in self.pods or self.pods[host].phase is PodPhase.ENDED
-        absent = (
-            self.record is not None
-            and self.record.pod_uid == host
-            and not self.record.vacant
-            and session not in self.servers[host].instances
-        )
-        if host and (gone or absent):
-            del self.rows[session]
-
-    def _repair(self, pod: str) -> None:
-        for session, host in list(self.rows.items()):
-            if host == pod:
-                del self.rows[session]
-
-    def _recovered(self, expected: str | None, incarnation: str) -> None:
-        assert self.record is not None
-        assert self.record.adopted_by == expected
-        self.record = replace(self.record, recovered_by=incarnation)
-
-    def _take_guards(self, step: steps.TakeGuards) -> None:
-        if self.record is not None:
-            assert self.record.adopted_by == step.expected
-            self.record = replace(self.record, recovered_by=None)
-
-    def _vacate(self, step: steps.Vacate) -> None:
-        record = self.record or Record()
-        assert record.adopted_by == step.expected
-        if record.pod_uid is not None:
-            self.abandoned.add(record.pod_uid)
-        # What was re-tracked was so on the server that is abandoned now.
-        self.retracked = frozenset()
-        self.record = Record(
-            pod_uid=record.pod_uid,
-            adopted_by=step.incarnation,
-            recovered_by=step.recovered_by,
-            survival=step.survival,
-        )
-
-    def _create_pod(self, ordinal: int, vacancy: str) -> None:
-        uid = f"pod-{ordinal}"
-        if uid not in self.pods:
-            self.pods[uid] = ServerPod(uid, ordinal, vacancy, PodPhase.STARTING, bootstrap=True)
-            self.servers[uid] = Server(f"server-{ordinal}")
-        self.highest = max(self.highest, ordinal)
-        self.bootstraps.discard(Bootstrap(ordinal, vacancy))
-
     def _handshake(self, pod: str, incarnation: str) -> None:
-        def exchange() -> Masked | None:
-            server = self._send("handshake", pod)
-            server.ownership, answer = rotation.handshake(server.ownership, Masked("nonce"), new_credential())
-            return answer.token if isinstance(answer, rotation.Handshaken) else None
-
-        token = self.effect(exchange)
+        token = self.effect(lambda: self._send("handshake", pod).handshake())
         if token is None:
             self._know(nonce_used=self.attempt.nonce_used | {pod})
             return
@@ -567,32 +388,5 @@ class World:
         self._know(judged=pod, survivor=ask)
 
     def _shutdown(self, pod: str, credential: Masked | None) -> bool:
-        def send() -> bool:
-            server = self._send("shutdown", pod)
-            if server.temper is Temper.INCOMPATIBLE_UNSTOPPABLE:
-                return False
-            server.ownership, answer = rotation.shutdown(server.ownership, credential)
-            return isinstance(answer, rotation.ShuttingDown)
-
         gone = pod not in self.pods or self.pods[pod].phase is PodPhase.ENDED
-        return gone or self._read(send) is True
-
-    # -- the end
-
-    def outcome(self) -> tuple[object, ...]:
-        """What a run has come to, without the accidents of ordinals and random credentials."""
-        record, pod = self.record, recorded_pod(self.state())
-        assert record is not None
-        confirmed = not record.vacant and (record.rotation_confirmed or record.rotation_id == 0)
-        return (
-            "adopted" if pod is not None and pod.vacancy == "old" else "fresh",
-            record.vacant,
-            record.adopted_by,
-            record.recovered_by,
-            confirmed,
-            pod is not None and self.hand_over is not None and self.hand_over.identity == record.identity,
-            self.gate,
-            tuple(sorted(self.sessions.items())),
-            tuple(sorted(self.rows.items())),
-            [(p.uid, p.phase) for p in self.pods.values() if p.vacancy == "old"],
-        )
+        return gone or self._read(lambda: self._send("shutdown", pod).shuts_down(credential)) is True

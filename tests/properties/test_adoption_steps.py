@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tenure.model.adoption import AgentSurvival
 from tenure.plan.adoption.state import Owner
-from tests.properties.recovery import Fault, Temper, World
+from tests.properties.recovery import World
+from tests.properties.recovery_servers import Fault, Temper
 
 TEMPERS = st.sampled_from(Temper)
 SURVIVAL = st.sampled_from(AgentSurvival)
