@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -262,3 +264,67 @@ def self_signed(name: str) -> tuple[str, str]:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return certificate.public_bytes(serialization.Encoding.PEM).decode(), text.decode()
+
+
+def fast_program(speed: float) -> tuple[str, ...]:
+    """The same program on a monotonic clock that runs ``speed`` times as fast: only a program of the tests can
+    give it another clock. Pings and other waits of the event loop keep the real time."""
+    text = f"""
+import functools, time
+from tenure.cli import control_server
+begin = time.monotonic()
+clock = lambda: begin + (time.monotonic() - begin) * {speed}
+control_server.Surroundings = functools.partial(control_server.Surroundings, clock=clock)
+from tenure.cli.main import app
+app()
+"""
+    return (sys.executable, "-c", text, "control-server")
+
+
+class Asker:
+    """Plain requests to one server, as another client would write them: no client of ours takes part."""
+
+    def __init__(self, server: RunningServer, http: aiohttp.ClientSession) -> None:
+        self.server = server
+        self.http = http
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = None,
+        data: bytes | None = None,
+    ) -> tuple[int, Any]:
+        """Status and parsed body. ``data`` is sent as it is, ``body`` as JSON."""
+        headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+        sent = json.dumps(body).encode() if body is not None else data
+        name = self.server.server_name or None
+        async with self.http.request(
+            method, path, data=sent, headers=headers, server_hostname=name, allow_redirects=False
+        ) as answer:
+            assert answer.content_type == "application/json"
+            return answer.status, await answer.json()
+
+    async def handshake(self) -> str:
+        status, body = await self.ask("POST", "/auth/handshake", {"nonce": self.server.nonce.reveal()})
+        assert status == 200
+        return str(body["token"])
+
+    async def create(self, token: str, command: str, **fields: object) -> str:
+        """An instance that runs ``command``; its id."""
+        asked = {"workspace_path": str(self.server.workspace()), "agent_command": command, "auto_start": True}
+        status, body = await self.ask("POST", "/api/v1/instances", asked | fields, token=token)
+        assert status == 201, body
+        return str(body["id"])
+
+
+@contextlib.asynccontextmanager
+async def asking(server: RunningServer) -> AsyncIterator[Asker]:
+    """A client session for ``Asker``."""
+    context = ssl.create_default_context(cadata=server.certificate) if server.certificate else True
+    timeout = aiohttp.ClientTimeout(total=20)
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(server.url, connector=connector, timeout=timeout) as http:
+        yield Asker(server, http)

@@ -9,6 +9,8 @@ import ctypes
 import logging
 import os
 import resource
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,20 @@ def scrub_environment(prefix: str = "TENURE_") -> frozenset[str]:
     return names
 
 
+async def kill_descendants(within: float = 1.0) -> None:
+    """Kill whatever process is still below this one, for the end: as the orphans come to us, a round for each
+    generation is enough. What forks faster than that has ``within`` seconds to win."""
+    limit = time.monotonic() + within
+    while time.monotonic() < limit:
+        living = [pid for pid, state, _ in _children() if state != "Z"]
+        if not living:
+            return
+        for pid in living:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.02)
+
+
 async def reap_orphans(every: float = _REAP_SECONDS) -> None:
     """Reap what agents left behind and the kernel gave to us, for ever.
 
@@ -67,15 +83,15 @@ async def reap_orphans(every: float = _REAP_SECONDS) -> None:
     seen: frozenset[tuple[int, str]] = frozenset()
     while True:
         await asyncio.sleep(every)
-        zombies = frozenset(_zombies())
+        zombies = frozenset((pid, started) for pid, state, started in _children() if state == "Z")
         for pid, _ in zombies & seen:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it is dead: nothing to wait for
         seen = zombies - seen
 
 
-def _zombies() -> Iterator[tuple[int, str]]:
-    """Our dead children as (process id, start time): the time tells one from another of the same id."""
+def _children() -> Iterator[tuple[int, str, str]]:
+    """Our children as (process id, state, start time): the time tells one from another of the same id."""
     for listing in Path("/proc/self/task").glob("*/children"):
         try:
             children = listing.read_text().split()
@@ -85,5 +101,4 @@ def _zombies() -> Iterator[tuple[int, str]]:
             with contextlib.suppress(OSError, IndexError):
                 # After the name, which is in parentheses and may hold any of them: state is the first field.
                 fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-                if fields[0] == "Z":
-                    yield int(child), fields[19]
+                yield int(child), fields[0], fields[19]

@@ -49,6 +49,7 @@ class Owner:
         self._door = door
         self._close_streams = close_streams
         self._closing: asyncio.Task[None] | None = None
+        self._next_warning = clock()
 
     @property
     def shutting_down(self) -> bool:
@@ -91,6 +92,10 @@ class Owner:
         """Exchange the bootstrap nonce for the first credential."""
         self.expire()
         self._state, outcome = rotation.handshake(self._state, nonce, new_credential())
+        if isinstance(outcome, Refused):
+            self._tell_of(outcome)
+        else:
+            log.info("handshaken")
         return self._renewed(outcome)
 
     def prove(self, challenge: str) -> rotation.Proven | Refused:
@@ -107,8 +112,10 @@ class Owner:
         """Drop the superseded credential. The caller has permitted the operation before it read the body."""
         self.expire()
         self._state, outcome = rotation.confirm(self._state, presented, rotation_id)
-        raced = isinstance(outcome, Refused) and outcome.why in _RANK
-        return Refused(Refusal.RACED) if raced else outcome
+        if isinstance(outcome, Refused):
+            return _raced(outcome)
+        log.info("confirmed", extra={"rotation_id": rotation_id, "effective": outcome.effective})
+        return outcome
 
     async def rotate(self, presented: Masked | None) -> rotation.Rotated | Refused:
         """Replace the credential. It is in force at once, and told only when every older stream is closed.
@@ -120,6 +127,7 @@ class Owner:
         self._renewed(outcome)
         if isinstance(outcome, Refused):
             return outcome
+        log.info("rotated", extra={"rotation_id": outcome.rotation_id, "replayed": outcome.replayed})
         if not outcome.replayed:
             self._closing = asyncio.create_task(self._close_after(self._closing), name="close streams")
         if self._closing is not None:
@@ -149,12 +157,21 @@ class Owner:
             # The rotation stands: not to answer it would lock its owner out, now and at every retry.
             log.error("closing the streams failed", exc_info=error)
 
+    def _tell_of(self, refused: Refused) -> None:
+        """A nonce that was used already, or a wrong one, may be a theft that came too late, or too early. Now
+        and then only: whoever tries a million is not to fill the log."""
+        if refused.why in _SUSPICIOUS and self._clock() >= self._next_warning:
+            self._next_warning = self._clock() + _WARN_SECONDS
+            log.warning("a handshake was refused: %s", refused.error, extra={"why": refused.why.value})
+
     def _renewed(self, outcome: Outcome) -> Outcome:
         if isinstance(outcome.renews, Renewal):
             self._claim = claims.renewed(self._claim, outcome.renews, self._clock())
         return outcome
 
 
+_WARN_SECONDS = 10.0
+_SUSPICIOUS = frozenset({Refusal.NONCE_USED, Refusal.NONCE_WRONG})
 _RANK = frozenset({Refusal.NOT_AUTHENTICATED, Refusal.SUPERSEDED})
 
 

@@ -183,10 +183,7 @@ class Routes:
 
     async def inspect(self, call: Call) -> web.Response:
         """One instance, with its environment."""
-        found = [one for one in self._instances.enumerate() if one.id == call.instance_id]
-        if not found:
-            raise _no_instance()
-        return success(found[0])
+        return success(self._hosted(call).details(self._port()))
 
     async def stop(self, call: Call) -> web.Response:
         """Stop an instance: answered when agent and descendants are gone."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tenure.control.app import App
 from tenure.control.files import RUN_FILE, take_identity, write_whole
-from tenure.control.hardening import reap_orphans
+from tenure.control.hardening import kill_descendants, reap_orphans
 from tenure.control.instances import HostingConfig, Instances
 from tenure.control.lifetime import Door, Ending, leave_message
 from tenure.control.listener import Listener
@@ -161,6 +161,7 @@ class Server:
             log.error("not every instance stopped within the grace")
         except Exception as error:  # the end comes nevertheless
             log.error("stopping the instances failed", exc_info=error)
+        await kill_descendants()
         await self._owner.aclose()
         with contextlib.suppress(OSError):
             (self._settings.server_dir / RUN_FILE).unlink()
