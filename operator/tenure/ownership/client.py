@@ -169,9 +169,9 @@ class ControlClient:
         """Start an instance under an id that the caller chose, and stored, before.
 
         Sent once. When the answer is lost, or says that the id or the session is in use, a read of that id
-        decides: an instance for that session is the answer. ``Refused`` with the code ``session_in_use``: another instance
-        holds the session. ``NoAnswer``: not known, and the same request may be made again. Raises
-        ``ValueError`` when the request names no id.
+        decides: an instance for that session is the answer. ``Refused`` with the code ``session_in_use``:
+        another instance holds the session. ``NoAnswer``: not known, and the same request may be made again.
+        Raises ``ValueError`` when the request names no id.
         """
         if request.id is None:
             raise ValueError("an instance is created under an id that the caller chose")

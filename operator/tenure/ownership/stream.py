@@ -11,19 +11,16 @@ import aiohttp
 from pydantic import JsonValue
 
 from tenure.ownership.errors import Declined, NoAnswer, StreamClosed
-from tenure.ownership.transport import SILENCE, close_quietly
+from tenure.ownership.transport import PING, SILENCE, close_quietly
 from tenure.protocol.errors import ProtocolViolation
 from tenure.protocol.frames import Action, ErrorAnswer, Event, Notification, Request, Response, parse_frame
 
-BUFFER = 100
-"""Events that wait for their reader before no more are read from the server, which then pauses production."""
-BUFFER_WHILE_ASKING = 1000
-"""The same while an answer is waited for: it may be behind them."""
+BUFFER = 1000
+BUFFER_BYTES = 32 * 1024 * 1024
+"""What waits for the reader before no more is read from the server, which then pauses production. Twice as much
+while an answer is waited for: it may be behind the events."""
 PENDING = 64
-
-
-ACKNOWLEDGE_EVERY = 20
-_ACKNOWLEDGE = "agent.events.ack"
+ACKNOWLEDGE_EVERY = 10
 
 
 class StreamEnd(StrEnum):
@@ -70,13 +67,15 @@ class ControlStream:
         self._timeout = timeout
         self._ids = itertools.count(1)
         self._waiting: dict[str, asyncio.Future[JsonValue]] = {}
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[Event, int]] = deque()
+        self._bytes = 0
         self._readable = asyncio.Event()
         self._room = asyncio.Event()
         self._listeners: list[Callable[[ControlStream], None]] = []
         self._released = False
         self._update()
         self._task = asyncio.create_task(self._receive(), name="control-stream")
+        self._pings = asyncio.create_task(self._ping(), name="control-stream-pings")
 
     def on_end(self, listener: Callable[["ControlStream"], None]) -> None:
         """Call this once when the stream has ended; at once if it has."""
@@ -130,7 +129,8 @@ class ControlStream:
             await self._readable.wait()
             if not self._events:
                 return
-            event = self._events.popleft()
+            event, size = self._events.popleft()
+            self._bytes -= size
             self._update()
             yield event
             if type(event.fields.get("seq")) is int:
@@ -138,7 +138,7 @@ class ControlStream:
 
     async def acknowledge(self, seq: JsonValue) -> None:
         """The events up to the one with this ``seq`` were dealt with. Never fails."""
-        told = Notification(action=_ACKNOWLEDGE, payload={"seq": seq})
+        told = Notification(action=Action.EVENTS_ACK, payload={"seq": seq})
         # A stream that breaks says so by itself, and what is not acknowledged comes again.
         with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
             async with asyncio.timeout(self._timeout):
@@ -170,6 +170,14 @@ class ControlStream:
             self._ended(end)
             await self._cleanup()
 
+    async def _ping(self) -> None:
+        """Say that we are there, also while nothing is read: pongs are read with the rest."""
+        while True:
+            await asyncio.sleep(PING)
+            with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+                async with asyncio.timeout(PING):
+                    await self._socket.ping()
+
     def _take(self, data: str) -> None:
         frame = parse_frame(data)
         match frame:
@@ -182,15 +190,16 @@ class ControlStream:
                 else:
                     waiting.set_result(frame.payload)
             case Event():
-                self._events.append(frame)
+                self._events.append((frame, len(data)))
+                self._bytes += len(data)
                 self._update()
             case Request() | Notification():
                 # Nothing that we know is asked or told this way.
                 return
 
     def _update(self) -> None:
-        limit = BUFFER_WHILE_ASKING if self._waiting else BUFFER
-        _set(self._room, len(self._events) < limit)
+        much = 2 if self._waiting else 1
+        _set(self._room, len(self._events) < BUFFER * much and self._bytes < BUFFER_BYTES * much)
         _set(self._readable, bool(self._events) or self.end is not None)
 
     def _ended(self, end: StreamEnd) -> None:
@@ -208,6 +217,8 @@ class ControlStream:
         # Also when the task was cancelled before it began.
         if not self._released:
             self._released = True
+            self._pings.cancel()
+            await asyncio.wait({self._pings})
             await close_quietly(self._socket)
             await self._release()
 

@@ -23,6 +23,7 @@ from tenure.ownership.errors import BadAnswer, ControlError, Doubt, ForeignServe
 SILENCE = 20.0
 """Seconds of silence after which a stream is lost."""
 PING = 10.0
+"""Seconds from one of our pings to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,6 @@ class Lane:
                 URL(url, encoded=True),
                 headers=_headers(bearer, None),
                 timeout=aiohttp.ClientWSTimeout(ws_receive=None, ws_close=1.0),
-                heartbeat=PING,
                 max_msg_size=max_bytes,
                 compress=0,
                 **self._pin(),
