@@ -31,7 +31,7 @@ CREATE CONSTRAINT TRIGGER die_once AFTER UPDATE ON tenure.turns DEFERRABLE INITI
 """
 """The first transaction that changes a turn loses its connection while it commits, and nothing of it is kept."""
 
-WAITING_PID = """
+WAITING_PIDS = """
 SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 
@@ -56,12 +56,17 @@ class Scene:
         finally:
             await connection.close()
 
-    async def waiter(self) -> int:
-        """The process id of whoever waits for a lock. Asked outside of any transaction, which would see the same
-        answer until its end."""
+    async def waiters(self, number: int = 1) -> list[int]:
+        """The process ids of whoever waits for a lock, once there are so many. Asked outside of any transaction,
+        which would see the same answer until its end."""
         connection = await self.server.connect(self.database)
+
+        async def waiting() -> list[int] | None:
+            rows = await connection.fetch(WAITING_PIDS)
+            return [row["pid"] for row in rows] if len(rows) == number else None
+
         try:
-            return await eventually(lambda: connection.fetchval(WAITING_PID), within=10, what="ours waits")
+            return await eventually(waiting, within=10, what=f"{number} wait for a lock")
         finally:
             await connection.close()
 

@@ -3,9 +3,11 @@
 import asyncio
 import re
 from enum import StrEnum
+from pathlib import Path
 
 import pytest
 from tests.support.postgres import PostgresServer
+from tests.support.records import a_launch
 
 from tenure.model.masked import Masked
 from tenure.model.records import (
@@ -105,3 +107,22 @@ async def test_a_database_of_the_first_release_is_upgraded_by_many_at_once(
     connection = await postgres_server.connect(database)
     assert await connection.fetchval("SELECT count(*) FROM tenure.agent_stops") == 1
     await connection.close()
+
+
+async def test_the_questions_that_the_docs_teach_are_answered(
+    records: Records, postgres_server: PostgresServer, database_url: str
+) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "data-model.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    questions = [question for question in block.split(";") if question.strip()]
+    await records.servers.ensure("installation-1", "workers")
+    executor = await records.executions.launch(a_launch())
+    await records.inventory.flag_unstopped("session-1", executor.agent_execution_id, "incarnation-1")
+    await records.turns.open("session-1", executor.agent_execution_id)
+    connection = await postgres_server.connect(database_url.rsplit("/", 1)[1])
+    answers = [len(await connection.fetch(question)) for question in questions]
+    await records.inventory.repair(await records.inventory.live(), even_unstopped=True)
+    later = [len(await connection.fetch(question)) for question in questions]
+    await connection.close()
+    # live, unstopped, interrupted, turns, servers
+    assert (answers, later) == ([1, 1, 0, 1, 1], [0, 0, 1, 1, 1])

@@ -204,24 +204,37 @@ async def test_a_turn_opened_for_one_server_takes_no_number_of_another(records: 
 
 
 async def test_a_task_stays_in_progress_while_another_session_works_on_it(
-    records: Records, rivals: tuple[Records, ...]
+    scene: Scene, rivals: tuple[Records, ...]
 ) -> None:
-    opened = []
-    for number in range(8):
-        executor = await records.executions.launch(a_launch(f"session-{number}", task_id="shared"))
-        opened.append(await records.turns.open(executor.session_id, executor.agent_execution_id))
-    for turn in opened[:-6]:
-        await records.turns.abandon(turn.id)
-    task = await records.sessions.task("shared")
-    assert task is not None
-    assert task.state is TaskState.IN_PROGRESS
-    # The last ones all at once: whoever comes last must see that the others have ended.
-    await asyncio.gather(
-        *(rival.turns.abandon(turn.id) for rival, turn in zip(rivals, opened[-6:], strict=False))
-    )
-    task = await records.sessions.task("shared")
-    assert task is not None
-    assert task.state is TaskState.REVIEW
+    opened = [scene.turn]
+    for number in (2, 3):
+        executor = await scene.records.executions.launch(
+            a_launch(f"session-{number}", task_id="task-of-session-1")
+        )
+        opened.append(await scene.records.turns.open(executor.session_id, executor.agent_execution_id))
+    await scene.records.turns.abandon(opened[0].id)
+    assert (await scene.states())[2] is TaskState.IN_PROGRESS
+    # The last two at once: both have ended their turns, and neither has committed, when the task is looked at.
+    holder = await scene.server.connect(scene.database)
+    await holder.execute("BEGIN; SELECT 1 FROM tenure.tasks FOR UPDATE")
+    ending = [
+        asyncio.create_task(rival.turns.abandon(turn.id))
+        for rival, turn in zip(rivals, opened[1:], strict=False)
+    ]
+    await scene.waiters(2)
+    await holder.execute("COMMIT")
+    await asyncio.gather(*ending, holder.close())
+    assert (await scene.states())[2] is TaskState.REVIEW, "whoever comes last sees that the other has ended"
+
+
+async def test_a_task_that_people_called_done_stays_done_until_it_is_prompted_again(scene: Scene) -> None:
+    await scene.execute("UPDATE tenure.tasks SET state = 'done'")
+    await scene.records.turns.apply(TurnName(turn=scene.turn.id), DONE)
+    await scene.records.inventory.repair(await scene.records.inventory.live())
+    assert (await scene.states())[2] is TaskState.DONE
+    again = await scene.records.executions.launch(a_launch())
+    await scene.records.turns.open("session-1", again.agent_execution_id)
+    assert (await scene.states())[2] is TaskState.IN_PROGRESS
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ async def test_an_outcome_whose_connection_dies_in_the_middle_is_applied_once(sc
     await holder.execute("BEGIN; SELECT 1 FROM tenure.sessions FOR UPDATE")
     name = TurnName(turn=scene.turn.id, server_identity=SERVER, control_turn_id=7)
     applying = asyncio.create_task(scene.records.turns.apply(name, DONE))
-    pid = await scene.waiter()
+    (pid,) = await scene.waiters()
     await holder.execute(f"SELECT pg_terminate_backend({pid})")
     await holder.execute("COMMIT")
     await holder.close()
@@ -81,7 +81,7 @@ async def test_a_foreign_deadlock_is_tried_again(scene: Scene) -> None:
     await other.execute("SET deadlock_timeout = '60s'; BEGIN; SELECT 1 FROM tenure.tasks FOR UPDATE")
     fresh = Records(scene.records._pool._url, namespace="team-a", limit=20)
     applying = asyncio.create_task(fresh.turns.apply(TurnName(turn=scene.turn.id), DONE))
-    await scene.waiter()
+    await scene.waiters()
     await other.execute("SELECT 1 FROM tenure.sessions FOR UPDATE; COMMIT")
     assert await applying is Applied.APPLIED
     assert await scene.ends() == [(scene.turn.id, "completed")]
