@@ -32,6 +32,7 @@ history as events, and those may have to wait for a backend."""
 _EXIT_SECONDS = 1.0
 """How long an agent that closed one of its pipes has for ending by itself."""
 _FAILED_BUDGET = 1.0
+_TRIES = 10
 _LEAST_BUDGET = 0.2
 
 _log = structlog.get_logger(__name__)
@@ -268,15 +269,21 @@ class Link:
             await self._judge()
             self._settle()
             self._judged.set()
-            await stopping.end(
-                self._family, self._child, time.monotonic() + _FAILED_BUDGET, _FAILED_BUDGET / 4
-            )
+            await self._end_the_rest()
             self._settle()
             await self._tell_the_end()
         except Exception as error:  # noqa: BLE001
             _log.warning("the end of an agent was not dealt with", kind=type(error).__name__)
         finally:
             self._judged.set()
+
+    async def _end_the_rest(self) -> None:
+        for _ in range(_TRIES):
+            deadline = time.monotonic() + _FAILED_BUDGET
+            if await stopping.end(self._family, self._child, deadline, _FAILED_BUDGET / 4):
+                return
+            await asyncio.sleep(_FAILED_BUDGET)
+        _log.error("processes of an agent cannot be ended", pid=self.pid)
 
     async def _judge(self) -> None:
         closed = [asyncio.create_task(e.wait()) for e in (self._heard_all, self._input.closed)]
@@ -314,6 +321,9 @@ class Link:
         self._ending.cancel()
         await asyncio.gather(self._ending, return_exceptions=True)
         if not self._child.reaped:
+            # While its parents live: a child in a session of its own, with an environment of its own, is known
+            # by its parent only.
+            await stopping.look(self._family)
             await self._politely(deadline - 0.5 * budget)
             await stopping.end(self._family, self._child, deadline, 0.25 * budget)
         self._settle()

@@ -10,6 +10,11 @@ from tenure.control.acp.proctable import Family
 _LOOK = 0.03
 
 
+async def look(family: Family) -> None:
+    """Remember who belongs to the family now."""
+    await asyncio.get_running_loop().run_in_executor(BLOCKING, proctable.living, family)
+
+
 async def end(family: Family, child: Child, deadline: float, grace: float) -> bool:
     """SIGTERM to every process of the family, SIGKILL after ``grace`` seconds to what is left and to whatever
     that starts, until ``deadline`` (monotonic seconds). Whether none is left, no zombie either."""

@@ -102,7 +102,9 @@ class AgentTransport:
 
     async def _receive(self) -> Message | None:
         # Whoever was given the last message takes it up before the next one is read: so events keep their
-        # order with answers and requests.
+        # order with answers and requests. Twice: the library makes a task of a request, and a request for a
+        # permission makes another one of that.
+        await asyncio.sleep(0)
         await asyncio.sleep(0)
         while True:
             self._since_pause += 1
