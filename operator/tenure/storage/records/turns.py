@@ -183,13 +183,17 @@ class Turns(Rows):
     async def _locked(self, connection: Connection, name: TurnName) -> tuple[Turn, LockedSession] | None:
         """The turn that ``name`` means, its session locked, bound to the server's number if there is one.
 
-        Looked up twice: a turn's session never changes, so the first look says which session to lock, and the
-        second is the one that counts.
+        Without the session's name it is looked up twice: a turn's session never changes, so the first look says
+        which session to lock, and the second is the one that counts. With it nothing is looked at before the lock:
+        between a look for the number and one for the turn without a number, the turn may get its number.
         """
-        first = await self._find(connection, name)
-        if first is None:
-            return None
-        session = await lock_session(connection, self._namespace, first.session_id)
+        session_id = name.session_id
+        if session_id is None:
+            first = await self._find(connection, name)
+            if first is None:
+                return None
+            session_id = first.session_id
+        session = await lock_session(connection, self._namespace, session_id)
         found = await self._find(connection, name)
         if session is None or found is None:
             return None
