@@ -198,6 +198,10 @@ class Session:
         if self._turn is not None:
             self._turn.finish(FinalError(Final.CLOSED, "the session was detached; its turn goes on"))
 
+    async def settled(self) -> None:
+        """Wait until every outcome that has come is in the database, and acknowledged as far as that is possible."""
+        await self._settling.idle()
+
     # For the library
 
     def begin(self, turn: Turn | None = None) -> None:
