@@ -31,6 +31,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def precise_cpu_seconds(pid: int) -> float:
+    """The same of its living threads, in nanoseconds instead of hundredths of a second."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
 def resident_mib(pid: int) -> float:
     """The resident memory of a process now."""
     return _memory(pid, "VmRSS")

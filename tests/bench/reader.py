@@ -1,13 +1,15 @@
 """A reader of many streams in a process of its own: ``python -m tests.bench.reader``, its orders as JSON on stdin.
 
-``{"streams": [{"url", "headers", "send"}], "frames": N, "acknowledge": bool}``: it connects to all, sends ``send``
-on each, and reads until each has shown N numbered texts (``#000000`` ...) in order. It prints one JSON line:
+``{"streams": [{"url", "headers", "send"}], "frames": N, "acknowledge": bool, "certificate": FILE, "server_name"}``: it
+connects to all, sends ``send`` on each, and reads until each has shown N numbered texts (``#000000`` ...) in order.
+It prints one JSON line:
 ``{"seen": [..], "wrong": count, "seconds": s}``.
 """
 
 import asyncio
 import json
 import re
+import ssl
 import sys
 import time
 from typing import Any
@@ -16,16 +18,18 @@ import aiohttp
 
 _NUMBER = re.compile(r"#(\d{6})")
 _SEQ = re.compile(r'"seq":(\d+)')
-EVERY = 32
+EVERY = 8
 LIMIT = 300.0
 
 
 async def read(
-    session: aiohttp.ClientSession, order: dict[str, Any], frames: int, acknowledge: bool
+    session: aiohttp.ClientSession, order: dict[str, Any], orders: dict[str, Any]
 ) -> tuple[int, int]:
     """How many numbered texts came, and how many of them out of order."""
-    seen = wrong = 0
-    async with session.ws_connect(order["url"], headers=order["headers"], max_msg_size=0) as socket:
+    seen, wrong, frames, acknowledge = 0, 0, orders["frames"], orders["acknowledge"]
+    async with session.ws_connect(
+        order["url"], headers=order["headers"], max_msg_size=0, server_hostname=orders["server_name"]
+    ) as socket:
         for text in order["send"]:
             await socket.send_str(text)
         async for message in socket:
@@ -49,10 +53,10 @@ async def read(
 async def main() -> None:
     orders = json.loads(sys.stdin.readline())
     began = time.monotonic()
-    async with aiohttp.ClientSession(trust_env=False) as session, asyncio.timeout(LIMIT):
-        results = await asyncio.gather(
-            *(read(session, order, orders["frames"], orders["acknowledge"]) for order in orders["streams"])
-        )
+    trusted = ssl.create_default_context(cafile=orders["certificate"])
+    connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
+    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session, asyncio.timeout(LIMIT):
+        results = await asyncio.gather(*(read(session, order, orders) for order in orders["streams"]))
     seen, wrong = [each[0] for each in results], sum(each[1] for each in results)
     print(json.dumps({"seen": seen, "wrong": wrong, "seconds": time.monotonic() - began}))
 

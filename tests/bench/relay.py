@@ -1,11 +1,12 @@
 """The floor of P-10: hosts the same agents and passes every line of theirs to a WebSocket; it decides nothing.
 
-``python -m tests.bench.relay COUNT COMMAND...`` prints its port. ``/N`` is the stream of agent N; what is sent there
-is the text of its one prompt.
+``python -m tests.bench.relay CERTIFICATE KEY COUNT COMMAND...`` prints its port. ``/N`` is the stream of agent N; what
+is sent there is the text of its one prompt. ``POST /claim`` answers something.
 """
 
 import asyncio
 import json
+import ssl
 import sys
 
 from aiohttp import WSMsgType, web
@@ -48,7 +49,13 @@ class Agent:
 
 
 async def main() -> None:
-    agents = [await Agent.start(sys.argv[2:]) for _ in range(int(sys.argv[1]))]
+    certificate, key, count, *command = sys.argv[1:]
+    agents = [await Agent.start(command) for _ in range(int(count))]
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def claim(_: web.Request) -> web.Response:
+        return web.json_response({"status": "claimed"})
 
     async def stream(asked: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(compress=False)
@@ -58,9 +65,10 @@ async def main() -> None:
 
     app = web.Application()
     app.router.add_get("/{number}", stream)
+    app.router.add_post("/claim", claim)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     print(runner.addresses[0][1], flush=True)
     # Until whoever started it closes its input.
