@@ -7,6 +7,7 @@ from tenure.storage import statements
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.notify import StopListener
 from tenure.storage.pool import DEFAULT_LIMIT, BoundedPool, Connection
+from tenure.storage.records import Records
 from tenure.storage.snapshot import LivenessSnapshot, RowLookup, lookup_row, read_liveness
 from tenure.storage.stops import StopEntry, StopLedger
 
@@ -64,6 +65,13 @@ class Database:
     async def record_stop(self, entry: StopEntry) -> None:
         """Write one entry of the ledger; a finished one stays as it is. Only of use on the store."""
         await self._ledger.record(entry)
+
+    def records(self, namespace: str) -> Records:
+        """The records of one namespace, over this database's connections. Raises ``ValueError`` when it is not the
+        store, or not for that namespace."""
+        if not self.store or not self.allows(namespace):
+            raise ValueError(f"database {self.name!r} keeps no records of this namespace")
+        return Records.over(self._pool, namespace)
 
     def listener(self, on_change: Callable[[str | None], None]) -> StopListener:
         """A listener for stops asked for in this database's table; see ``StopListener``."""

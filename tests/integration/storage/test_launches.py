@@ -10,6 +10,7 @@ from tests.support.records import INCARNATION, INSTALLATION, Cutter, a_launch, a
 from tenure.model.adoption import AdoptionReason, LaunchRefusal
 from tenure.model.masked import Masked
 from tenure.model.records import ExecutorStatus, SessionState, TaskState, TurnState
+from tenure.storage.database import Database
 from tenure.storage.records import DatabaseUnavailable, EntryRefused, LaunchRefused, Records
 
 
@@ -220,6 +221,22 @@ async def test_seeing_an_instance_moves_the_time_of_live_rows_only(records: Reco
     assert after[1].last_seen_at == dead.last_seen_at
 
 
+async def test_seeing_instances_waits_for_nobody(
+    records: Records, postgres_server: PostgresServer, database_url: str
+) -> None:
+    before = [await records.executions.launch(a_launch(name)) for name in ("session-1", "session-2")]
+    holder = await postgres_server.connect(database_url.rsplit("/", 1)[1])
+    await holder.execute(
+        "BEGIN; SELECT 1 FROM tenure.executors_running WHERE session_id = 'session-1' FOR UPDATE"
+    )
+    await records.executions.touch([executor.agent_execution_id for executor in before])
+    await holder.execute("ROLLBACK")
+    await holder.close()
+    after = {executor.session_id: executor.last_seen_at for executor in await records.inventory.live()}
+    assert after["session-1"] == before[0].last_seen_at
+    assert after["session-2"] > before[1].last_seen_at
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -263,3 +280,16 @@ async def test_without_an_answer_a_launch_ends_within_its_limit(own_postgres: Po
 def test_records_without_a_namespace_do_not_exist() -> None:
     with pytest.raises(ValueError, match="namespace"):
         Records(Masked("postgresql://nowhere/x"), namespace="")
+
+
+async def test_a_named_database_keeps_records_of_its_own_namespaces_and_only_as_the_store(
+    records: Records, database_url: str
+) -> None:
+    url = Masked(database_url)
+    await records.executions.launch(a_launch())
+    store = Database("default", url, namespaces=frozenset({"team-a"}), store=True)
+    assert [session.id for session in await store.records("team-a").sessions.newest()] == ["session-1"]
+    await store.aclose()
+    for database, namespace in ((store, "team-b"), (Database("research", url), "team-a")):
+        with pytest.raises(ValueError, match="keeps no records"):
+            database.records(namespace)

@@ -60,10 +60,13 @@ UPDATE tenure.executors_running
 RETURNING 1
 """
 
-# No session is locked: nothing but the time is written, and a row that is no longer live is passed over.
+# Waits for nobody: a row that somebody changes at this moment is passed over, and so is one that is no longer live.
 TOUCH = """
 UPDATE tenure.executors_running SET last_seen_at = now()
- WHERE namespace = $1 AND agent_execution_id = ANY ($2::text[]) AND status IN ('running', 'stopping')
+ WHERE namespace = $1
+   AND id IN (SELECT id FROM tenure.executors_running
+               WHERE namespace = $1 AND agent_execution_id = ANY ($2::text[]) AND status IN ('running', 'stopping')
+                 FOR NO KEY UPDATE SKIP LOCKED)
 """
 
 STOPPING = """
@@ -128,7 +131,7 @@ class Executions(Rows):
         return await self._transact(body)
 
     async def touch(self, agent_execution_ids: Collection[str]) -> None:
-        """These instances were seen alive just now."""
+        """These instances were seen alive just now. Best effort: it waits for no other writer."""
 
         async def body(connection: Connection) -> None:
             await connection.execute(TOUCH, self._namespace, sorted(agent_execution_ids))

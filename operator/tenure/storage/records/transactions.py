@@ -1,10 +1,10 @@
 """One transaction of the records, and the order in which all of them lock.
 
 The order: task (only while it is being inserted), session, inventory row, turns, existing task. Every transaction
-that changes a session's rows first locks the session's own row, so whatever happens to one session happens one
-after another; those that change several sessions lock them by id. The control-server record is only read by them:
-its writers use compare-and-set and lock nothing else. So no cycle is possible among ours; should a foreign one
-arise (a deadlock, or a database whose default isolation is stricter), the transaction runs again, a few times.
+changes the rows of one session, and first locks the session's own row; so whatever happens to one session happens
+one after another. The control-server record is only read by them: its writers use compare-and-set and lock nothing
+else. So no cycle is possible among ours; should a foreign one arise (a deadlock with somebody at a prompt), the
+transaction runs again, a few times.
 """
 
 import asyncio
