@@ -24,6 +24,9 @@ TOLERATED = 20
 """Lines that are no message, over the life of an agent: many print a greeting, or a warning, by mistake."""
 REQUESTS = 32
 """Requests of an agent in flight; more are refused."""
+LARGE = 256 * 1024
+LARGE_REQUESTS = 8
+"""Of them so many may be longer than ``LARGE`` bytes: they are kept until they are answered."""
 
 Message = dict[str, Any]
 
@@ -63,22 +66,30 @@ class AgentTransport:
         self._sending = asyncio.Lock()
         self._garbage = 0
         self._since_pause = 0
+        self._large: list[int | str] = []
         self.requests = 0
         """Requests of the agent that are not answered yet."""
+        self.unsent = 0
+        """Bytes of messages that wait because the agent does not read."""
 
     async def send(self, message: Message) -> None:
         """Write a message; waits while the agent does not read. Raises ``ConnectionError``."""
+        data = _encode(message)
+        self.unsent += len(data)
         try:
             async with self._sending:
-                self._input.write(_encode(message))
+                self._input.write(data)
                 await self._input.drain()
         except ConnectionError:
             # An answer that nobody reads is no reason for the library to write a traceback.
             if "method" in message:
                 raise
         finally:
+            self.unsent -= len(data)
             if "method" not in message:
                 self.requests -= 1
+                if message["id"] in self._large:
+                    self._large.remove(message["id"])
 
     def post(self, message: Message) -> None:
         """Write a message without waiting. Only for the few that are bounded otherwise."""
@@ -127,13 +138,21 @@ class AgentTransport:
                 understood = await self._ears.notification(message["method"], message.get("params"))
                 if not understood and not await self._put_up_with(Problem.NO_MESSAGE):
                     return None
-            elif self.requests < REQUESTS:
-                self.requests += 1
-                return message
             else:
                 self.requests += 1
-                error = {"code": -32000, "message": f"more than {REQUESTS} requests at a time"}
+                if self._admit(message["id"], len(line)):
+                    return message
+                error = {"code": -32000, "message": "too many requests at a time"}
                 await self.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+
+    def _admit(self, id: int | str, length: int) -> bool:
+        if self.requests > REQUESTS:
+            return False
+        if length > LARGE:
+            if len(self._large) >= LARGE_REQUESTS:
+                return False
+            self._large.append(id)
+        return True
 
     async def _put_up_with(self, problem: Problem) -> bool:
         self._garbage += 1

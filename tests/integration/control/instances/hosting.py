@@ -1,8 +1,8 @@
 """Instances with real agents behind real WebSockets, in the test's own loop; the routes are not part of it.
 
-    async with hosting(tmp_path) as host:
-        reader = await host.attached(await host.made())
-        turn = await reader.prompt("say hello")
+async with hosting(tmp_path) as host:
+    reader = await host.attached(await host.made())
+    turn = await reader.prompt("say hello")
 """
 
 import contextlib
@@ -15,6 +15,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp import WSMsgType, web
+from tests.support.agents import scripted_command
+from tests.support.wait import eventually
 
 from tenure.control.acp import Link
 from tenure.control.instances import (
@@ -27,8 +29,6 @@ from tenure.control.instances import (
 )
 from tenure.control.instances.hosted import StartAgent
 from tenure.protocol.messages import CreateRequest
-from tests.support.agents import scripted_command
-from tests.support.wait import eventually
 
 SOON = 10.0
 Json = dict[str, Any]

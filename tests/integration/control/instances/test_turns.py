@@ -5,7 +5,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
 from tests.integration.control.instances.hosting import SOON, hosting
 from tests.support.agents import read_journal
 from tests.support.wait import eventually
