@@ -106,7 +106,7 @@ class Listener:
         self, handler: Handler, *, context: ssl.SSLContext | None = None, peers: Peers | None = None
     ) -> None:
         self._context = context
-        self._peers = peers or Peers()
+        self._peers = Peers() if peers is None else peers
         self._server = web.Server(handler)
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -142,6 +142,8 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._coming, return_exceptions=True)
         connections = [c for c in self._server.connections if isinstance(c, Connection)]
+        # First the idle ones: a shutdown would wait the whole grace for each of them to say something.
+        self._server.pre_shutdown()
         await self._server.shutdown(grace)
         for connection in connections:
             connection.abort()
