@@ -255,7 +255,7 @@ async def test_a_bomb_of_processes_is_stopped_and_harms_no_other_instance(tmp_pa
         bad, one = await host.ready(agent_command=hostile_command("bomb", "40", str(pids)))
         _, other = await host.ready()
         await one.prompt("go")
-        await eventually(lambda: len(pids.read_text().split()) >= 40, within=SOON)
+        await eventually(lambda: pids.exists() and len(pids.read_text().split()) >= 30, within=SOON)
         async with asyncio.timeout(SOON):
             with contextlib.suppress(StopFailed):
                 await host.instances.stop(bad.id)
@@ -339,7 +339,7 @@ async def test_idle_instances_are_looked_for_again_and_again_until_cancelled(tmp
     async with hosting(tmp_path, clock=clock, idle_timeout=5.0, timing=Timing(scan=0.02)) as host:
         scan = asyncio.create_task(host.instances.run())
         for _ in range(2):
-            hosted = await host.made()
+            await host.made()
             clock.now += 5.0
             await eventually(lambda: not host.instances.enumerate(), within=SOON)
         scan.cancel()

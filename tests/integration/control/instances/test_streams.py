@@ -63,9 +63,9 @@ async def test_closing_all_streams_leaves_none_open_and_drops_what_waits_for_its
 
 @pytest.mark.accept("O-002.2")
 async def test_a_peer_that_takes_nothing_does_not_hold_up_the_closing_of_streams(tmp_path: Path) -> None:
-    async with hosting(tmp_path) as host:
+    async with hosting(tmp_path, retention_limit=10) as host:
         hosted, stalled = await host.ready()
-        await stalled.prompt("updates 200 60000")
+        await stalled.prompt("updates 600 60000")
         await eventually(lambda: hosted.outbox.paused, within=SOON)
         async with asyncio.timeout(SOON):
             await host.instances.close_streams(0.2)
