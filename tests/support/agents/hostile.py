@@ -14,7 +14,7 @@ closes-input            closes its standard input and lives
 crash CODE              some updates, half a message, and the end of the process
 ignores-term            ignores SIGTERM and the end of its input
 freezes                 stops itself with SIGSTOP
-deaf                    reads nothing any more, and asks for 200 MB of answers
+deaf [FILE]             reads nothing any more, and asks 50 times for this file
 flood                   updates without end
 floods-requests         requests without end, reading no answer
 floods-stderr           standard error without end
@@ -102,7 +102,8 @@ def crash():
 
 def deaf():
     for number in range(50):
-        send({"id": number, "method": "fs/read_text_file", "params": {"sessionId": "hostile", "path": "big"}})
+        params = {"sessionId": "hostile", "path": ARGUMENTS[0] if ARGUMENTS else "/"}
+        send({"id": number, "method": "fs/read_text_file", "params": params})
     forever()
 
 
@@ -135,7 +136,8 @@ def child(run, clean=False):
     if clean:
         os.execve("/bin/sleep", ["sleep", "600"], {})
     run()
-    forever()
+    while True:
+        time.sleep(3600)
 
 
 def escapes():

@@ -20,6 +20,7 @@ tooldone ID              ... and is completed
 update JSON              any session/update
 raw TEXT                 a line of output as it is
 permission TITLE         asks whether it may; says ``permission: allow|deny|cancelled``
+demand TITLE             asks the same, and goes on without an answer
 wait FILE                until the file exists
 sleep SECONDS
 write FILE TEXT          writes the file itself (append FILE TEXT: a line at its end)
@@ -198,16 +199,21 @@ class Turn:
         output(rest)
 
     def do_permission(self, rest):
+        outcome = call("session/request_permission", self._question(rest), self.session)["outcome"]
+        chosen = outcome.get("optionId") or outcome["outcome"]
+        journal("permission", session=self.session, outcome=chosen)
+        say(self.session, f"permission: {chosen}")
+
+    def do_demand(self, rest):
+        send({"id": next(NEXT), "method": "session/request_permission", "params": self._question(rest)})
+
+    def _question(self, title):
         options = [
             {"optionId": "allow", "name": "Allow", "kind": "allow_once"},
             {"optionId": "deny", "name": "Deny", "kind": "reject_once"},
         ]
-        tool = {"toolCallId": f"call-{next(NEXT)}", "title": rest, "kind": "execute", "status": "pending"}
-        params = {"sessionId": self.session, "toolCall": tool, "options": options}
-        outcome = call("session/request_permission", params, self.session)["outcome"]
-        chosen = outcome.get("optionId") or outcome["outcome"]
-        journal("permission", session=self.session, outcome=chosen)
-        say(self.session, f"permission: {chosen}")
+        tool = {"toolCallId": f"call-{next(NEXT)}", "title": title, "kind": "execute", "status": "pending"}
+        return {"sessionId": self.session, "toolCall": tool, "options": options}
 
     def do_wait(self, rest):
         self._pause(lambda: os.path.exists(self.path(rest)))

@@ -62,7 +62,7 @@ class Link:
         """Done when the process ended; never raises. What the agent wrote before may still be on its way to
         the host: ``prompt`` fails, and the event ``agent_exited`` comes, only after it."""
         self._terminals = Terminals(launch, family)
-        self._requests = Requests(launch, host, self._terminals)
+        self._requests = Requests(launch, host, self._terminals, unsent=lambda: self._transport.unsent)
         self._asked = 0
         self._prompts = 0
         self._session = ""
@@ -154,6 +154,9 @@ class Link:
             answer = await self._call("session/prompt", {"sessionId": self._session, "prompt": blocks})
         finally:
             self._prompts -= 1
+            if not self._prompts:
+                # Nobody waits for the answers any more.
+                self._requests.cancel_permissions()
         reason = answer.get("stopReason") if isinstance(answer, dict) else None
         if not isinstance(reason, str) or not 0 < len(reason) <= 253:
             raise AgentFailed("invalid_answer", "the agent's answer is not what ACP says")

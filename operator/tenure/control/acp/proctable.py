@@ -177,11 +177,15 @@ def living(family: Family) -> list[Seen]:
     return [seen for seen in family.members(table()) if seen.alive]
 
 
-def terminate(family: Family) -> bool:
-    """SIGTERM to every member; whether there was any."""
-    members = living(family)
-    send_all(members, signal.SIGTERM)
-    return bool(members)
+def terminate(family: Family, keep: Iterable[int]) -> bool:
+    """SIGTERM to every member; whether there was any. If there was none, orphans that died are collected, as
+    ``reap`` does."""
+    members = family.members(table())
+    if any(seen.alive for seen in members):
+        send_all(members, signal.SIGTERM)
+        return True
+    _reap(family, members, keep)
+    return False
 
 
 def kill(family: Family, deadline: float) -> bool:
@@ -214,8 +218,12 @@ def kill(family: Family, deadline: float) -> bool:
 def reap(family: Family, keep: Iterable[int]) -> None:
     """Collect the members that died as orphans and became our own children. ``keep`` are children that
     somebody waits for."""
+    _reap(family, family.members(table()), keep)
+
+
+def _reap(family: Family, members: Iterable[Seen], keep: Iterable[int]) -> None:
     kept = {*keep, *family.leaders}
-    for seen in family.members(table()):
+    for seen in members:
         if not seen.alive and seen.parent == os.getpid() and seen.pid not in kept:
             with contextlib.suppress(OSError):
                 os.waitpid(seen.pid, os.WNOHANG)

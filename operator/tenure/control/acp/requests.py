@@ -26,7 +26,10 @@ class Requests:
     """Answers the requests of one agent. Raises ``RequestError`` and nothing else: what the library does with
     anything else is log it."""
 
-    def __init__(self, launch: Launch, host: Host, terminals: Terminals) -> None:
+    def __init__(
+        self, launch: Launch, host: Host, terminals: Terminals, *, unsent: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._unsent = unsent
         self._launch = launch
         self._host = host
         self._terminals = terminals
@@ -102,6 +105,8 @@ class Requests:
 
     async def _blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
         async with self._files:
+            if self._unsent() > files.READ_LIMIT:
+                raise RequestError(-32000, "read the answers to your other requests first")
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(BLOCKING, function, self._launch.roots, *arguments)
 

@@ -20,16 +20,17 @@ async def end(family: Family, child: Child, deadline: float, grace: float) -> bo
     that starts, until ``deadline`` (monotonic seconds). Whether none is left, no zombie either."""
     loop = asyncio.get_running_loop()
     until = min(time.monotonic() + grace, deadline - 0.3 * max(0.0, deadline - time.monotonic()))
-    if grace > 0 and await loop.run_in_executor(BLOCKING, proctable.terminate, family):
+    gone = not await loop.run_in_executor(BLOCKING, proctable.terminate, family, children())
+    if not gone:
         while time.monotonic() < until:
             if not await loop.run_in_executor(BLOCKING, proctable.living, family):
                 break
             await asyncio.sleep(_LOOK)
-    gone = await loop.run_in_executor(BLOCKING, proctable.kill, family, deadline)
+        gone = await loop.run_in_executor(BLOCKING, proctable.kill, family, deadline)
+        await loop.run_in_executor(BLOCKING, proctable.reap, family, children())
     if gone and not child.exit.done():
         # Its end is seen by the loop a moment after the table shows it.
         await asyncio.wait([child.exit], timeout=max(0.1, deadline - time.monotonic()))
-    await loop.run_in_executor(BLOCKING, proctable.reap, family, children())
     if gone:
         child.reap()
     if child.reaped:

@@ -80,6 +80,20 @@ async def test_cancelling_a_turn_ends_it_and_its_permission_requests(start: Star
     assert await link.prompt("say next", ()) == "end_turn"
 
 
+async def test_a_permission_request_that_outlives_its_turn_is_cancelled(start: Start) -> None:
+    link, host = await start()
+    assert await link.prompt("demand x\nsay on", ()) == "end_turn"
+    await eventually(lambda: host.asked and host.cancelled == [host.asked[0].pending_id], within=10)
+    await eventually(lambda: not link.busy, within=10)
+
+
+async def test_open_permission_requests_end_with_their_agent(start: Start) -> None:
+    link, host = await start()
+    with pytest.raises(AgentFailed):
+        await link.prompt("demand x\nexit 1", ())
+    await eventually(lambda: host.cancelled == [host.asked[0].pending_id], within=10)
+
+
 async def test_files_of_the_workspace_are_read_and_written_for_the_agent(
     start: Start, workspace: Path
 ) -> None:

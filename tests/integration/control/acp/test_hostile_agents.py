@@ -139,6 +139,19 @@ async def test_any_agent_is_stopped_within_the_budget(
     await asyncio.gather(turn, return_exceptions=True)
 
 
+async def test_an_agent_that_reads_no_answers_costs_bounded_memory(start: Start, workspace: Path) -> None:
+    (workspace / "big").write_text("x" * 4_000_000)
+    link, _ = await start(hostile("deaf", str(workspace / "big")))
+    turn = asyncio.create_task(link.prompt("go", ()))
+    await eventually(lambda: link._transport.requests >= 32, within=30)
+    await eventually(lambda: link._transport.unsent > 4_000_000, within=30)
+    assert link._transport.unsent < 13_000_000
+    await link.cancel()
+    await asyncio.wait_for(link.stop(BUDGET), BUDGET + 1.0)
+    assert link._transport.unsent == 0
+    await asyncio.gather(turn, return_exceptions=True)
+
+
 async def test_an_agent_that_never_answers_is_stopped_within_the_budget(start: Start) -> None:
     link, _ = await start(hostile("mute"), ready=False)
     asking = asyncio.create_task(link.initialize())

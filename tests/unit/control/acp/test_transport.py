@@ -127,6 +127,21 @@ async def test_more_requests_than_may_be_in_flight_are_refused() -> None:
     assert [json.loads(one)["id"] for one in pipe.written] == list(range(32, 40))
     await transport.send({"id": 3, "result": {}})
     assert transport.requests == 31
+    assert transport.unsent == 0
+
+
+async def test_of_large_requests_only_a_few_are_in_flight() -> None:
+    transport, reader, _, pipe, _ = build()
+    for number in range(9):
+        reader.feed_data(line(id=number, method="ask", params="x" * module.LARGE))
+    for number in range(8):
+        assert (await transport.receive() or {})["id"] == number
+    reader.feed_data(line(id=10, method="ask"))
+    assert (await transport.receive() or {})["id"] == 10
+    assert [json.loads(one)["id"] for one in pipe.written] == [8]
+    await transport.send({"id": 5, "result": {}})
+    reader.feed_data(line(id=11, method="ask", params="x" * module.LARGE))
+    assert (await transport.receive() or {})["id"] == 11
 
 
 async def test_an_agent_that_does_not_read_makes_its_writers_wait_and_nobody_else() -> None:
