@@ -87,7 +87,9 @@ def _elapsed(phase: Phase, standing: Standing) -> Elapsed:
         case Progress.PUBLISHED | Progress.NOT_RETRACKED:
             return Elapsed(row, None)
         case Progress.STOP_FAILED:
-            return Elapsed(row, NotRetracked.DUPLICATE_UNSTOPPED, guard=GuardFate.FOR_GOOD)
+            # The winner of a loser that lives on: it goes, too.
+            rest = _stops(phase, standing)
+            return Elapsed(row, NotRetracked.DUPLICATE_UNSTOPPED, rest, GuardFate.FOR_GOOD)
         case Progress.STOPPING:
             # Its retries finish: only whether an agent is left running depends on them.
             rest = _stops(phase, standing)
