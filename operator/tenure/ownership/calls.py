@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Done(Body):
-    """An answer of which only the status matters: 200 with a text, or 204 without."""
+    """An answer of which only the HTTP status matters: 200 with a text, or 204 without."""
 
 
 class Calls:
@@ -108,7 +108,7 @@ class Calls:
             answer = await self.exchange(lane, "GET", "/identity", Identity)
             identity = read(Identity, answer, 200, superseded=False)
         except (BadAnswer, Refused, NotAccepted):
-            raise ForeignServer(Doubt.IDENTITY) from None
+            raise ForeignServer(Doubt.IDENTITY, certain=False) from None
         if not identity.capabilities:
             # Advertising nothing at all is not a small set: it is no control server.
             raise ForeignServer(Doubt.IDENTITY)
@@ -120,7 +120,7 @@ class Calls:
             answer = await self.exchange(lane, "POST", "/ownership/prove", ProveAnswer, body=body)
             proofs = read(ProveAnswer, answer, 200, superseded=False).proofs
         except (BadAnswer, Refused, NotAccepted):
-            raise ForeignServer(Doubt.PROOF) from None
+            raise ForeignServer(Doubt.PROOF, certain=False) from None
         if verify(proofs, credential, challenge, self._home_dir):
             self._proven = credential
             return identity
@@ -160,23 +160,37 @@ class Calls:
                     return await once()
             except TimeoutError:
                 failure: ControlError = NoAnswer("no answer in time")
-            except (NoAnswer, BadAnswer) as error:
+            except (NoAnswer, BadAnswer, Refused, ForeignServer) as error:
                 failure = error
-            except Refused as error:
-                failure = error
-            if used >= again or (isinstance(failure, Refused) and failure.status < 500):
+            if used >= again or _decided(failure):
                 failure.retries = used
                 raise failure
             used += 1
+
+
+def _decided(failure: ControlError) -> bool:
+    """Whether another try would end like this one."""
+    match failure:
+        case Refused():
+            return failure.status < 500
+        case ForeignServer():
+            return failure.certain
+        case _:
+            return False
 
 
 def read(kind: type[B], answer: Answer, status: int, *, superseded: bool) -> B:
     if answer.status != status:
         raise refusal(answer, superseded=superseded)
     try:
-        return parse(kind, answer.data)
+        message = parse(kind, answer.data)
     except ProtocolViolation as violation:
         problem = str(violation)
+    else:
+        # To write one, a status need not be given. Whoever reads one wants to have it said.
+        if "status" not in kind.model_fields or "status" in message.model_fields_set:
+            return message
+        problem = f"{kind.__name__}: status is missing"
     raise BadAnswer(problem)
 
 

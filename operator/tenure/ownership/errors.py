@@ -42,11 +42,15 @@ _DOUBTS = {
 
 
 class ForeignServer(ControlError):
-    """The server at this address did not prove to be ours. No byte of a credential was sent to it."""
+    """The server at this address did not prove to be ours. No byte of a credential was sent to it.
 
-    def __init__(self, doubt: Doubt) -> None:
+    ``certain`` is false when it gave no answer of the protocol at all, where trying again may help.
+    """
+
+    def __init__(self, doubt: Doubt, *, certain: bool = True) -> None:
         super().__init__(f"the server is not ours: {_DOUBTS[doubt]}")
         self.doubt = doubt
+        self.certain = certain
 
 
 class NotAccepted(ControlError):

@@ -69,7 +69,11 @@ class FileCredentialStore:
                 return None
             with os.fdopen(file, "rb") as opened:
                 _check_private(os.fstat(opened.fileno()))
-                return _parse(opened.read(_MAX_BYTES + 1))
+                data = opened.read(_MAX_BYTES + 1)
+        holding = _parsed(data)
+        if holding is None:
+            raise StoreFailed("the credential file cannot be read: it holds something else")
+        return holding
 
     async def store(self, holding: Holding) -> Holding:
         """Replace what has ``holding.version``; durable when it returns. See ``CredentialStore.store``."""
@@ -107,16 +111,10 @@ class FileCredentialStore:
 
 @contextmanager
 def _as_failure(what: str) -> Iterator[None]:
-    problem = None
     try:
         yield
     except OSError as error:
-        problem = error.strerror or "unknown"
-    except (ValueError, TypeError, KeyError, RecursionError):
-        problem = "it holds something else"
-    if problem is not None:
-        # Outside of the handler: a parser's error quotes what it read.
-        raise StoreFailed(f"the credential file cannot be {what}: {problem}")
+        raise StoreFailed(f"the credential file cannot be {what}: {error.strerror or 'unknown'}") from error
 
 
 def _check_private(found: os.stat_result) -> None:
@@ -139,6 +137,14 @@ def _dump(holding: Holding) -> bytes:
         "adopted_by": holding.adopted_by,
     }
     return json.dumps(plain, indent=1).encode()
+
+
+def _parsed(data: bytes) -> Holding | None:
+    """None for what is no holding: the error of a parser, which holds what it read, ends here."""
+    try:
+        return _parse(data)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _parse(data: bytes) -> Holding:
