@@ -1,11 +1,13 @@
 """What an agent does wrong is the end of that agent at most, and nothing of it stays behind."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -176,6 +178,33 @@ async def test_children_that_left_group_session_parent_or_environment_are_stoppe
     assert [alive(pid) for pid in (link.pid, *escaped)] == [False] * 5
 
 
+@pytest.fixture
+def takes_in_orphans() -> Iterator[None]:
+    """As the control server does: what loses its parent becomes a child of this process."""
+    set_child_subreaper = 36
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(set_child_subreaper, 1, 0, 0, 0) == 0
+    yield
+    libc.prctl(set_child_subreaper, 0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("takes_in_orphans")
+@pytest.mark.parametrize("kind", ["escapes", "bomb", "leaves"])
+async def test_orphans_that_the_server_takes_in_are_stopped_and_leave_no_zombie(
+    start: Start, tmp_path: Path, kind: str
+) -> None:
+    ids = tmp_path / "ids"
+    link, _ = await start(hostile(kind, *(["60"] if kind == "bomb" else []), str(ids)))
+    await asyncio.gather(link.prompt("go", ()), return_exceptions=True)
+    if kind == "leaves":
+        await eventually(lambda: link.pid not in children(), within=10)
+    assert (await link.stop(3.0)).failure == ""
+    escaped = [int(pid) for pid in ids.read_text().split()]
+    assert escaped
+    await eventually(lambda: not any(psutil.pid_exists(pid) for pid in escaped), within=10)
+    assert not [one for one in psutil.Process().children() if one.status() == psutil.STATUS_ZOMBIE]
+
+
 async def test_a_fork_bomb_is_put_out_and_a_neighbour_goes_on(start: Start, tmp_path: Path) -> None:
     ids = tmp_path / "ids"
     neighbour, _ = await start()
@@ -230,6 +259,7 @@ async def test_stops_share_one_stop_and_stopping_again_is_the_same_answer(start:
     assert await failure(link) in ("stopped", "exited")
 
 
+@pytest.mark.accept("S-001.6")
 async def test_while_an_update_waits_nothing_more_is_read(start: Start, workspace: Path) -> None:
     host = Recorder(limit=100)
     link, _ = await start(host=host)
@@ -256,6 +286,7 @@ async def test_while_an_update_waits_nothing_more_is_read(start: Start, workspac
     assert [text.strip() for text in host.texts] == list(map(str, range(5000)))
 
 
+@pytest.mark.accept("S-001.10")
 async def test_an_update_that_waits_does_not_hold_up_the_stop(start: Start) -> None:
     host = Recorder(limit=10)
     link, _ = await start(host=host)
