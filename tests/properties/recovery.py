@@ -71,6 +71,8 @@ class World(Durable):
     retracked: frozenset[str] = frozenset()
     log: list[tuple[str, str]] = field(default_factory=list)
     """(what was sent, to which pod)."""
+    sent_at: dict[str, int] = field(default_factory=dict)
+    """The number of the effect with which something was sent first."""
 
     def with_survivor(self) -> "World":
         """A recovered server of a former incarnation, with two sessions at work."""
@@ -179,6 +181,7 @@ class World(Durable):
     def _send(self, what: str, pod: str) -> Server:
         assert pod not in self.abandoned, f"{what} was sent to a server that had been refused"
         self.log.append((what, pod))
+        self.sent_at.setdefault(what, self.count)
         if self.attempt.deadline is Deadline.NOT_STARTED:
             self._know(deadline=Deadline.RUNNING)
         server = self.servers.get(pod)

@@ -13,7 +13,13 @@ from tenure.plan.adoption.state import (
     ServerPod,
     ServerSecret,
 )
-from tests.properties.recovery_servers import Server
+from tests.properties.recovery_servers import Server, Unanswered
+
+
+def _compare(record: Record, expected: str | None) -> None:
+    """The first half of a compare-and-set: what another task has written meanwhile is looked at first."""
+    if record.adopted_by != expected:
+        raise Unanswered
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Durable:
 
     def _store_record(self, step: steps.StoreRecord) -> None:
         assert self.record is not None
-        assert self.record.adopted_by == step.expected
+        _compare(self.record, step.expected)
         self.record = replace(
             self.record,
             identity=step.identity,
@@ -74,12 +80,12 @@ class Durable:
 
     def _recovered(self, expected: str | None, incarnation: str) -> None:
         assert self.record is not None
-        assert self.record.adopted_by == expected
+        _compare(self.record, expected)
         self.record = replace(self.record, recovered_by=incarnation)
 
     def _take_guards(self, step: steps.TakeGuards) -> None:
         if self.record is not None:
-            assert self.record.adopted_by == step.expected
+            _compare(self.record, step.expected)
             self.record = replace(self.record, recovered_by=None)
 
     def _create_pod(self, ordinal: int, vacancy: str) -> None:
@@ -95,7 +101,7 @@ class Durable:
 
     def _vacate(self, step: steps.Vacate) -> None:
         record = self.record or Record()
-        assert record.adopted_by == step.expected
+        _compare(record, step.expected)
         if record.pod_uid is not None:
             self.abandoned.add(record.pod_uid)
         self.record = Record(

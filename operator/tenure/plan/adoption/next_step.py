@@ -201,7 +201,9 @@ def _recover(
     if record.recovered_by != owner.incarnation:
         stage = attempt.recovery if attempt.recovering == pod.uid else Recovery.NOT_STARTED
         if stage is Recovery.NOT_STARTED:
-            return Enumerate(pod.uid)
+            # An adoption that ended late: its instances are listed as untracked, and not even looked at to be stopped.
+            late = attempt.deadline is Deadline.ELAPSED
+            return ReconcileSessions(pod.uid) if late else Enumerate(pod.uid)
         if stage is Recovery.ENUMERATED:
             return DecideRecords(pod.uid)
         if stage in (Recovery.DECIDED, Recovery.ENUMERATION_FAILED):

@@ -277,8 +277,9 @@ def test_at_the_deadline_sessions_are_reconciled_while_the_adoption_goes_on() ->
 
 
 def test_an_adoption_that_ends_late_re_tracks_nothing_and_is_handed_over() -> None:
-    late = state(hand_over=None, attempt=attempt(deadline=Deadline.ELAPSED))
-    assert isinstance(step(late), steps.WriteHandOver)
+    late = recovering(attempt=attempt(deadline=Deadline.ELAPSED))
+    assert step(late) == steps.ReconcileSessions("pod-1")
+    assert isinstance(step(replace(late, record=record())), steps.WriteHandOver)
 
 
 def test_an_adoption_that_fails_late_begins_a_fresh_server_and_recovers_nothing_again() -> None:

@@ -22,7 +22,7 @@ from tenure.plan.adoption.reconstruction import (
     reconstruct,
 )
 
-ROW_FIELDS = {
+ROW_FIELDS: dict[ReconstructionInput, dict[str, Any]] = {
     ReconstructionInput.SESSION: {"session_id": ""},
     ReconstructionInput.TASK: {"task_id": None},
     ReconstructionInput.WORKSPACE_PATH: {"workspace_path": None},
