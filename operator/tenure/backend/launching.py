@@ -13,7 +13,6 @@ from tenure.backend.errors import BackendError, Final, FinalError, Retry, Retrya
 from tenure.backend.link import Peer, delays
 from tenure.backend.refusals import translated
 from tenure.backend.session import Session
-from tenure.model.masked import Masked
 from tenure.ownership.errors import SESSION_IN_USE, Refused
 from tenure.protocol.messages import CreateRequest
 from tenure.storage.records import EntryRefused, Executor, LaunchRefused, LaunchRequest
@@ -161,16 +160,19 @@ def _create_request(order: Order) -> CreateRequest:
     try:
         if not order.session_id or not order.task_id:
             problem = "a launch needs a session and a task"
-        request = CreateRequest(
-            id=f"i-{uuid.uuid4().hex}",
-            workspace_path=order.workspace_path,
-            agent_command=order.agent_command,
-            agent_type=order.agent_type,
-            env={name: Masked(value) for name, value in order.env.items()},
-            auto_start=True,
-            session_id=order.session_id,
-            task_id=order.task_id,
-            workspace_source_roots=tuple(order.source_roots),
+        # Validated as texts, so that the values of variables are looked at too.
+        request = CreateRequest.model_validate(
+            {
+                "id": f"i-{uuid.uuid4().hex}",
+                "workspace_path": order.workspace_path,
+                "agent_command": order.agent_command,
+                "agent_type": order.agent_type,
+                "env": dict(order.env),
+                "auto_start": True,
+                "session_id": order.session_id,
+                "task_id": order.task_id,
+                "workspace_source_roots": tuple(order.source_roots),
+            }
         )
         if not problem and len(request.to_wire()) > CreateRequest.max_bytes:
             problem = "the environment is too long"
@@ -178,7 +180,7 @@ def _create_request(order: Order) -> CreateRequest:
         # Names of fields only: the values may be keys.
         fields = {str(next(iter(found["loc"]), "")) for found in error.errors(include_input=False)}
         problem = f"the launch has values that no control server takes: {', '.join(sorted(fields))}"
-    except (TypeError, AttributeError):
+    except (TypeError, ValueError):
         problem = "the environment is names and texts"
     if problem:
         raise FinalError(Final.BAD_REQUEST, problem)

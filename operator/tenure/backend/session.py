@@ -194,7 +194,8 @@ class Session:
         await cancelled(*self._tasks)
         self._follower.over = self._follower.over or Over.DETACHED
         await self._mailbox.close()
-        self._core.sessions.pop(self.id, None)
+        if self._core.sessions.get(self.id) is self:
+            del self._core.sessions[self.id]
         if self._turn is not None:
             self._turn.finish(FinalError(Final.CLOSED, "the session was detached; its turn goes on"))
 
@@ -222,7 +223,12 @@ class Session:
         if over in (Over.GONE, Over.SERVER_LOST) and not self._stopping:
             log.warning("session %s is over: %s", self.id, over)
             await self._lost(over)
-        self._core.sessions.pop(self.id, None)
+        if self._core.sessions.get(self.id) is self:
+            del self._core.sessions[self.id]
+        if over is Over.FAILED and self._turn is not None:
+            self._turn.finish(FinalError(Final.OWNERSHIP_LOST, "the control server is not ours any more"))
+        if not self._stopping:
+            await cancelled(*self._tasks[1:])
 
     async def _learn(self) -> None:
         """Write down the agent's own name of the session: with it a later launch may load it."""

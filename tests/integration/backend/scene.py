@@ -92,6 +92,14 @@ class Scene:
         finally:
             await connection.close()
 
+    async def execute(self, sql: str) -> None:
+        """Change rows, past the library."""
+        connection = await asyncpg.connect(self.database_url, timeout=10)
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
     async def turns(self, session_id: str = SESSION) -> list[str]:
         """States of the session's turns, oldest first."""
         rows = await self.fetch(
