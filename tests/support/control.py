@@ -271,10 +271,10 @@ def fast_program(speed: float) -> tuple[str, ...]:
     give it another clock. Pings and other waits of the event loop keep the real time."""
     text = f"""
 import functools, time
-from tenure.cli import control_server
+from tenure.control import server
 begin = time.monotonic()
 clock = lambda: begin + (time.monotonic() - begin) * {speed}
-control_server.Surroundings = functools.partial(control_server.Surroundings, clock=clock)
+server.Surroundings = functools.partial(server.Surroundings, clock=clock)
 from tenure.cli.main import app
 app()
 """

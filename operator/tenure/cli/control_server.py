@@ -5,10 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tenure.control.detach import detached
-from tenure.control.lifetime import EXIT_SETTINGS
-from tenure.control.main import run, say
-from tenure.control.server import Surroundings
+from tenure.control.lifetime import EXIT_SETTINGS, say
 from tenure.control.settings import ServerSettings, default_of, flag_of, load_settings, variable_of
 from tenure.model.errors import InvalidSettings
 
@@ -76,6 +73,11 @@ def control_server(
     flags["workspace_roots"] = flags.pop("workspace_root") or None
     try:
         settings = load_settings(flags, config)
+        # Here: help and refusals need none of it, and the library of ACP alone takes a second.
+        from tenure.control.detach import detached
+        from tenure.control.main import run
+        from tenure.control.server import Surroundings
+
         if detach:
             code = detached(lambda ready: run(settings, Surroundings(ready=ready, detached=True)))
         else:

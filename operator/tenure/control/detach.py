@@ -5,8 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from tenure.control.lifetime import EXIT_FAILED, EXIT_SETTINGS
-from tenure.control.main import say
+from tenure.control.lifetime import EXIT_FAILED, EXIT_SETTINGS, say
 from tenure.model.errors import InvalidSettings
 
 Ready = Callable[[str], None]

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 from enum import StrEnum
 from pathlib import Path
 
@@ -71,3 +72,9 @@ def leave_message(file: Path | None, ending: Ending, identity: str, unowned_peri
             out.write(data)
     except OSError as error:
         log.warning("the termination message could not be written: %s", error.strerror)
+
+
+def say(line: str) -> None:
+    """One line on standard error, if there still is one."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(line, file=sys.stderr, flush=True)

@@ -1,14 +1,12 @@
 """A control server from its settings to its exit code."""
 
 import asyncio
-import contextlib
 import logging
-import sys
 from dataclasses import replace
 
 from tenure.control.files import forget_old_servers, make_private_dir, read_nonce
 from tenure.control.hardening import harden, hold_standard_handles, scrub_environment
-from tenure.control.lifetime import EXIT_CODES, EXIT_FAILED, Ending
+from tenure.control.lifetime import EXIT_CODES, EXIT_FAILED, Ending, say
 from tenure.control.logfile import MAX_AGE_SECONDS, log_to
 from tenure.control.server import Server, Surroundings
 from tenure.control.settings import ServerSettings
@@ -48,9 +46,3 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         return EXIT_FAILED
     finally:
         logs.close()
-
-
-def say(line: str) -> None:
-    """One line on standard error, if there still is one."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(line, file=sys.stderr, flush=True)
