@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -93,9 +94,23 @@ def _refuse_extravagance(what: str, data: bytes) -> None:
 def fits_inside_another(message: Body, data: bytes | None = None) -> bool:
     """Whether a peer will read this message, alone and as a part of another one. ``data`` is the message on
     the wire, where somebody has it already."""
-    data = message.to_wire() if data is None else data
-    # 128: a few numbers may still be put into it, the turn's id and the event's place.
-    return len(data) + 128 <= message.max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
+    return fits(message.to_wire() if data is None else data, message.max_bytes)
+
+
+def fits(data: bytes, max_bytes: int) -> bool:
+    """The same of JSON bytes. 128: a few numbers may still be put into it, the turn's id and the event's
+    place."""
+    return len(data) + 128 <= max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
+
+
+def encode(plain: Mapping[str, Any]) -> bytes | None:
+    """An object as UTF-8 JSON; None when it holds what is no JSON."""
+    try:
+        return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
+            "utf-8", "replace"
+        )
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _nested_at_most(levels: int, outside: bytes) -> bool:

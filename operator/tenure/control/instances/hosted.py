@@ -177,8 +177,9 @@ class Hosted:
         self.touch()
         if type == "agent_exited":
             await self._turn_ended()
-        taken = {name: value for name, value in fields.items() if name not in ("seq", "listed_again")}
-        await self.outbox.put(frames.made(type, taken)[1])
+        if "seq" in fields or "listed_again" in fields:
+            fields = {name: value for name, value in fields.items() if name not in ("seq", "listed_again")}
+        await self.outbox.put(frames.encoded(type, fields))
 
     async def permission(self, request: PermissionRequest) -> PermissionAnswer:
         """Wait for the answer to a permission request."""

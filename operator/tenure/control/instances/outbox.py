@@ -66,6 +66,10 @@ class Outbox:
     async def put(self, body: bytes) -> int:
         """Offer an event and wait for its place: its ``seq``, or 0 when the instance was stopped. A caller
         that is cancelled withdraws it."""
+        if not self._paused:
+            seq = self._kept_as(body)
+            if seq is not None:
+                return seq
         ticket = self.offer(body)
         if ticket.waits:
             try:
@@ -111,21 +115,24 @@ class Outbox:
         self._tell()
 
     def _keep(self, ticket: Ticket) -> bool:
-        if not ticket.waits:
-            # Its producer was cancelled in the very moment at which there was room.
-            return True
-        seq = self.newest + 1
-        frame = _numbered(ticket.body, seq)
-        self._kept, answer = offer(self._kept, frame, len(frame))
-        match answer:
-            case Offer.PAUSE:
+        """Whether the ticket waits no more."""
+        if ticket.waits:
+            seq = self._kept_as(ticket.body)
+            if seq is None:
                 return False
-            case Offer.TAKEN:
-                ticket.taken.set_result(seq)
-                self._tell()
-            case Offer.RELEASED:
-                ticket.taken.set_result(0)
+            ticket.taken.set_result(seq)
+        # Otherwise its producer was cancelled in the very moment at which there was room.
         return True
+
+    def _kept_as(self, body: bytes) -> int | None:
+        """The place that an event got, 0 when it is released, None when there is none for it."""
+        seq = self.newest + 1
+        frame = _numbered(body, seq)
+        self._kept, answer = offer(self._kept, frame, len(frame))
+        if answer is Offer.TAKEN:
+            self._tell()
+            return seq
+        return None if answer is Offer.PAUSE else 0
 
     def _tell(self) -> None:
         if self.on_arrival is not None:

@@ -253,7 +253,8 @@ class Stream:
             await self._ws.send_frame(frame, WSMsgType.TEXT)
         while True:
             self._wake.clear()
-            await self._write_answers()
+            if self._answers:
+                await self._write_answers()
             batch = self._hosted.outbox.after(self._written, _BATCH)
             if batch:
                 await self._write_events(batch)

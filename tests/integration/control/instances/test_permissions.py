@@ -171,8 +171,8 @@ async def test_an_agent_that_asks_without_end_holds_bounded_memory(tmp_path: Pat
     flood = "\n".join(f"raw {raw % number}" for number in range(300))
     async with hosting(tmp_path) as host:
         hosted, reader = await host.ready()
-        await reader.prompt(flood)
-        await reader.until("complete")
+        await reader.prompt(f"{flood}\nsay asked\nwait never")
+        await reader.until("message_chunk")
         assert 0 < len(hosted.permissions) <= 64
         listed = (await reader.granted("agent.permissions.list"))["permissions"]
         assert len(listed) == len(hosted.permissions)
