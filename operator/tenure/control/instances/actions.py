@@ -8,6 +8,7 @@ cancellation nor the answer to a permission request.
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
+import structlog
 from pydantic import JsonValue
 
 from tenure.control.acp import AgentFailed
@@ -39,6 +40,7 @@ IN_TURN = frozenset(
 )
 
 Answer = Response | ErrorAnswer
+_log = structlog.get_logger(__name__)
 
 
 async def perform(hosted: "Hosted", request: Request) -> Answer:
@@ -51,6 +53,10 @@ async def perform(hosted: "Hosted", request: Request) -> Answer:
         return _refused(request, failed.code, failed.message, failed.details)
     except ProtocolViolation as violation:
         return _refused(request, "malformed_payload", str(violation), None)
+    except Exception as error:  # noqa: BLE001
+        # A fault of ours: whoever asked is not left without an answer.
+        _log.error("action failed", instance=hosted.id, error=type(error).__name__)
+        return _refused(request, "internal", "The control server failed at this request.", None)
     answer = Response(id=request.id, action=request.action, payload=payload, timestamp=datetime.now(UTC))
     if not fits_inside_another(answer):
         return _refused(

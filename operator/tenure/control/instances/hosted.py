@@ -199,6 +199,8 @@ class Hosted:
         """Start the agent, unless it runs, and agree on the protocol, once: a reader that comes later gets
         the same answer."""
         agent = await self.start()
+        if agent.ended.done():
+            raise ActionRefused("exited", "The agent ended.")
         if self._initialized is None:
             self._initialized = await agent.initialize()
         return self._initialized
