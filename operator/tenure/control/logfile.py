@@ -188,19 +188,22 @@ class Logs:
         self._file.close()
 
 
-def log_to(directory: Path, level: str) -> Logs:
-    """Send all logs of this process to standard output and to ``directory/server.log``."""
+def log_to(directory: Path, level: str, *, stdout: bool = True) -> Logs:
+    """Send all logs of this process to ``directory/server.log``, and to standard output as well."""
     file = RotatedFile(directory / LOG_FILE)
-    out = Sink("stdout", _put_to_stdout, terminal=_is_terminal())
     kept = Sink("file", file.put)
-    logs.configure(level, stream=cast("IO[str]", out))
+    sinks = [kept]
+    logs.configure(level, stream=cast("IO[str]", kept), json=True)
     root = logging.getLogger()
-    to_file = logging.StreamHandler(cast("IO[str]", kept))
-    to_file.setFormatter(logs.json_formatter())
-    root.addHandler(to_file)
-    for handler in root.handlers:
-        handler.addFilter(without_content)
-    return Logs((out, kept), file)
+    if stdout:
+        out = Sink("stdout", _put_to_stdout, terminal=_is_terminal())
+        sinks.append(out)
+        handler = logging.StreamHandler(cast("IO[str]", out))
+        handler.setFormatter(logs.formatter(as_json=not out.isatty(), colors=out.isatty()))
+        root.addHandler(handler)
+    for each in root.handlers:
+        each.addFilter(without_content)
+    return Logs(tuple(sinks), file)
 
 
 def without_content(record: logging.LogRecord) -> bool:

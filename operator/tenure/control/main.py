@@ -34,7 +34,7 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         return await Server(settings, nonce, context, around).run()
 
     forget_old_servers(settings.server_dir.parent, MAX_AGE_SECONDS)
-    logs = log_to(settings.server_dir, settings.log_level)
+    logs = log_to(settings.server_dir, settings.log_level, stdout=not around.detached)
     try:
         ending = asyncio.run(serve())
         log.info("ended")

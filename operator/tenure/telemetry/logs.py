@@ -35,7 +35,7 @@ def configure(level: str, *, stream: IO[str] | None = None, json: bool | None = 
     target = sys.stderr if stream is None else stream
     as_json = not target.isatty() if json is None else json
     handler = logging.StreamHandler(target)
-    handler.setFormatter(_formatter(as_json, colors=target.isatty()))
+    handler.setFormatter(formatter(as_json=as_json, colors=target.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -47,11 +47,6 @@ def configure(level: str, *, stream: IO[str] | None = None, json: bool | None = 
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-
-
-def json_formatter() -> logging.Formatter:
-    """The formatter of JSON lines, for a handler beside the one of ``configure``."""
-    return _formatter(as_json=True, colors=False)
 
 
 def _shared() -> list[Processor]:
@@ -70,7 +65,8 @@ def _described() -> list[Processor]:
     ]
 
 
-def _formatter(as_json: bool, *, colors: bool) -> logging.Formatter:
+def formatter(*, as_json: bool, colors: bool) -> logging.Formatter:
+    """The formatter of JSON lines or of readable ones, for a handler beside the one of ``configure``."""
     renderer: Processor = (
         structlog.processors.JSONRenderer()
         if as_json
