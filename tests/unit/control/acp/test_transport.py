@@ -199,6 +199,28 @@ async def test_a_tail_is_the_end_of_what_came_and_begins_with_a_character() -> N
     assert tail.text() == "€€xx"
 
 
+async def test_a_flood_is_left_in_its_pipe_for_a_moment() -> None:
+    class Flood(asyncio.ReadTransport):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[str] = []
+            self.resumed = asyncio.Event()
+
+        def pause_reading(self) -> None:
+            self.calls.append("pause")
+
+        def resume_reading(self) -> None:
+            self.resumed.set()
+
+    tail, flood = Tail(), Flood()
+    tail.connection_made(flood)
+    tail.data_received(b"a line\n")
+    assert flood.calls == []
+    tail.data_received(b"x" * 65536)
+    assert flood.calls == ["pause"]
+    await asyncio.wait_for(flood.resumed.wait(), 10)
+
+
 async def test_a_tail_of_many_small_pieces_stays_small() -> None:
     tail = Tail(limit=1000)
     for _ in range(5000):
