@@ -159,6 +159,7 @@ class Listener:
                 if error.errno in _OUT_OF_HANDLES:
                     log.warning("no connection can be accepted: %s", error.strerror)
                     await asyncio.sleep(0.5)
+                await asyncio.sleep(0.01)
                 continue
             task = asyncio.create_task(self._welcome(accepted, str(address[0])), name="welcome")
             self._coming.add(task)

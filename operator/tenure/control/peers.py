@@ -74,6 +74,9 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        # How a socket of both kinds sees a peer of the older one.
+        return str(parsed.ipv4_mapped)
     if isinstance(parsed, ipaddress.IPv6Address) and not parsed.is_loopback:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)

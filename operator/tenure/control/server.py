@@ -203,10 +203,10 @@ async def _kept_up(name: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _log_without_content(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """asyncio's own report shows tasks and transports with what they hold."""
+    """asyncio's own report shows tasks, transports and the arguments of callbacks, with what they hold."""
     error = context.get("exception")
     log.error(
         "in the event loop: %s",
-        context.get("message", ""),
+        str(context.get("message", "")).partition(" callback ")[0],
         exc_info=error if isinstance(error, BaseException) else None,
     )

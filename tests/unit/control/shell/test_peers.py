@@ -51,3 +51,13 @@ def test_a_network_of_ipv6_addresses_is_one_peer_and_loopback_is_itself() -> Non
     peers.enter("::1", loop)
     peers.enter("2001:db8::2%eth0", Cut())
     assert (first.was_cut, loop.was_cut) == (True, False)
+
+
+def test_peers_of_ipv4_are_told_apart_on_a_socket_of_both_kinds() -> None:
+    peers = Peers(per_peer=1, in_all=10)
+    one, other = Cut(), Cut()
+    peers.enter("::ffff:10.0.0.1", one)
+    peers.enter("::ffff:10.0.0.2", other)
+    assert not one.was_cut
+    peers.enter("10.0.0.1", Cut())
+    assert (one.was_cut, other.was_cut) == (True, False)
