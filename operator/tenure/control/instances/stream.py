@@ -154,7 +154,7 @@ class Stream:
                 self._hosted.forget(self)
 
     async def _close(self, code: CloseCode) -> None:
-        bound = 0.0 if code is CloseCode.SILENT else self._bound
+        bound = self._timing.close if code is CloseCode.SILENT else self._bound
         try:
             await asyncio.wait_for(self._ws.close(code=code), bound)
         except (TimeoutError, OSError):
