@@ -1,8 +1,6 @@
 """examples/backend as people and curl use it."""
 
 import json
-import os
-import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +10,9 @@ from examples.backend.places import alive
 from tests.integration.examples.conftest import Trial
 from tests.integration.examples.page import blocks, read
 from tests.support.wait import eventually
+
+from tenure.model.masked import Masked
+from tenure.storage.records import Records
 
 PREPARE, SERVER, *_ = blocks(read("backends.md"), "sh")[0].splitlines()
 START = ".venv/bin/python -m examples.backend start"
@@ -90,24 +91,26 @@ async def test_it_is_for_this_machine_and_for_plain_names_only(http: aiohttp.Cli
     assert "No session yet." in await page(http)
 
 
-async def test_a_prompt_that_nobody_is_known_to_have_is_given_again_and_done_once(
+async def test_a_prompt_that_was_written_down_and_never_sent_is_given_after_a_restart(
     trial: Trial, http: aiohttp.ClientSession
 ) -> None:
-    [run_file] = (trial.folder / ".cache" / "try" / "server" / "servers").glob("*/run.json")
-    server = json.loads(run_file.read_text())["pid"]
     await post(http, "/api/sessions", 201, id="mine", prompt="count every *.md into ONE.md")
     one = await eventually(lambda: asked(http), within=30)
     await post(http, f"/api/sessions/mine/permissions/{one['permissions'][0]['pending_id']}", option="allow")
     await eventually(lambda: ended(http, "completed"), within=30)
+    await trial.shell.typed(".venv/bin/python -m examples.backend kill")
 
-    os.kill(server, signal.SIGSTOP)
-    try:
-        # It cannot answer: the turn is written down, and its text kept, and then the backend dies.
-        url = f"http://127.0.0.1:{trial.backend_port}/api/sessions/mine/prompt"
-        await trial.shell.run(f"curl -s -m 2 {url} -d prompt='count every *.md into TWO.md'")
-        await trial.shell.typed(".venv/bin/python -m examples.backend kill")
-    finally:
-        os.kill(server, signal.SIGCONT)
+    # What is left of a backend that dies between the two: its text, and an open turn that no server has.
+    folder = trial.folder / ".cache" / "try"
+    (folder / "prompts" / "mine").write_text("count every *.md into TWO.md")
+    records = Records(Masked(json.loads((folder / "database.json").read_text())["url"]), namespace="default")
+    execution = await records.inventory.of_session("mine")
+    assert execution is not None
+    await records.turns.open(
+        "mine", execution.agent_execution_id, server_identity=execution.container_identity
+    )
+    await records.aclose()
+
     await trial.shell.typed(f"{START} --allow --follow")
     one = await the_one(http)
     assert [turn["state"] for turn in one["turns"]] == ["completed", "completed"]

@@ -26,6 +26,7 @@ def finished(workspace: Path) -> list[str]:
     return [line["step"] for line in journal(workspace) if line["event"] == "finished"]
 
 
+@pytest.mark.accept("S-001.2")
 async def test_five_commands_show_a_turn_that_outlives_its_backend(trial: Trial) -> None:
     prepare, server, start, kill, again = FIVE
     assert "PostgreSQL runs" in await trial.shell.typed(prepare)

@@ -53,6 +53,33 @@ def test_every_action_and_capability_is_on_the_page() -> None:
     assert {code(row[0])[0] for row in TABLES["capability"]} == ADVERTISED
 
 
+async def test_a_changed_period_is_told_as_the_page_says() -> None:
+    [shown] = [json.loads(text) for text in code(PAGE) if text.startswith('{"setting"')]
+    flags = {"unowned-period": 600, "idle-timeout": 600}
+    async with running_server(flags=flags) as server, aiohttp.ClientSession() as session:
+        caller = Caller(server, session)
+        owner = await _become_owner(caller)
+        assert (await caller.call(DETAILS, 200, by=owner))["adjustments"] == [shown]
+        identity = await caller.call("GET /identity", 200)
+        assert identity["unowned_period_ms"] == shown["effective_ms"]
+
+
+async def test_curl_pins_a_certificate_as_the_page_says() -> None:
+    [command] = [block for block in blocks(PAGE, "sh") if "--cacert" in block]
+    async with running_server(tls=True) as server:
+        # The page has an address and a port of its own.
+        here = command.replace("10.1.2.3", "127.0.0.1").replace("7443", str(server.port))
+        run = await asyncio.create_subprocess_shell(
+            here.replace("server.pem", str(server.directory / "tls.crt")),
+            env={**os.environ, "IDENTITY": server.identity},
+            executable="/bin/bash",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        output, _ = await run.communicate()
+    assert json.loads(output)["server_identity"] == server.identity
+
+
 class Caller:
     """Calls routes as the page names them, and keeps what came back."""
 
