@@ -270,11 +270,14 @@ def fast_program(speed: float) -> tuple[str, ...]:
     """The same program on a monotonic clock that runs ``speed`` times as fast: only a program of the tests can
     give it another clock. Pings and other waits of the event loop keep the real time."""
     text = f"""
-import functools, time
+import time
 from tenure.control import server
 begin = time.monotonic()
 clock = lambda: begin + (time.monotonic() - begin) * {speed}
-server.Surroundings = functools.partial(server.Surroundings, clock=clock)
+class Fast(server.Surroundings):
+    def __init__(self, **given):
+        super().__init__(**{{"clock": clock, **given}})
+server.Surroundings = Fast
 from tenure.cli.main import app
 app()
 """

@@ -113,6 +113,8 @@ async def test_sigterm_stops_the_instances_within_the_grace() -> None:
         assert agents
         assert await server.stop() == 0
         assert not [agent for agent in agents if agent.is_running()]
+        # In good order, and not by the last sweep.
+        assert "instance stopped" in [line["event"] for line in server.logs()]
 
 
 async def test_a_hang_up_of_the_terminal_is_passed_over_and_not_inherited() -> None:
