@@ -345,6 +345,7 @@ def answer(message):
             "promptCapabilities": {"image": True, "embeddedContext": True},
         }
         info = {"name": "scripted", "version": "1"}
+        journal("initialized")
         send(
             {
                 "id": number,
@@ -355,7 +356,6 @@ def answer(message):
                 },
             }
         )
-        journal("initialized")
     elif method == "session/new":
         if OPTIONS.login:
             send({"id": number, "error": {"code": -32000, "message": "log in first"}})

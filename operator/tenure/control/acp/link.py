@@ -154,9 +154,9 @@ class Link:
             answer = await self._call("session/prompt", {"sessionId": self._session, "prompt": blocks})
         finally:
             self._prompts -= 1
-            if not self._prompts:
-                # Nobody waits for the answers any more.
-                self._requests.cancel_permissions()
+        if not self._prompts:
+            # Nobody waits for the answers any more; the host tells that before the end of the turn.
+            await self._requests.cancel_permissions()
         reason = answer.get("stopReason") if isinstance(answer, dict) else None
         if not isinstance(reason, str) or not 0 < len(reason) <= 253:
             raise AgentFailed("invalid_answer", "the agent's answer is not what ACP says")
@@ -167,7 +167,7 @@ class Link:
         cancelled. Never waits for the agent."""
         if self._stop is not None or self.ended.done() or self._failure:
             raise self._error()
-        self._requests.cancel_permissions()
+        await self._requests.cancel_permissions()
         if self._prompts:
             self._post_cancel()
 

@@ -111,9 +111,10 @@ def table() -> tuple[Seen, ...]:
 
 def _read_all() -> Iterable[Seen]:
     own = os.getuid()
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (seen := read(int(name), own)):
-            yield seen
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (seen := read(int(name), own)):
+                yield seen
 
 
 def read(pid: int, uid: int | None = None) -> Seen | None:
@@ -172,6 +173,17 @@ def send_all(members: Iterable[Seen], number: int) -> None:
         send(seen, number)
 
 
+def _blind() -> bool:
+    """Whether ``/proc`` shows nothing: then all that is known is what the server started itself."""
+    return read(os.getpid()) is None
+
+
+def _send_leaders(family: Family, number: int) -> None:
+    for pid in tuple(family.leaders):
+        with contextlib.suppress(OSError):
+            os.killpg(pid, number)
+
+
 def living(family: Family) -> list[Seen]:
     """The members that live now."""
     return [seen for seen in family.members(table()) if seen.alive]
@@ -184,6 +196,9 @@ def terminate(family: Family, keep: Iterable[int]) -> bool:
     if any(seen.alive for seen in members):
         send_all(members, signal.SIGTERM)
         return True
+    if _blind():
+        _send_leaders(family, signal.SIGTERM)
+        return True
     _reap(family, members, keep)
     return False
 
@@ -195,6 +210,9 @@ def kill(family: Family, deadline: float) -> bool:
     First all are stopped, until a reading shows none that is not: what is stopped starts nothing. Then they
     are killed. A fork bomb is caught by this, or by its limit of processes, which the stopped ones hold.
     """
+    if _blind():
+        _send_leaders(family, signal.SIGKILL)
+        return True
     while True:
         stopped: set[Identity] = set()
         while True:

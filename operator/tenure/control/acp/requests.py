@@ -53,15 +53,21 @@ class Requests:
             _log.warning("a request of an agent failed", kind=type(error).__name__)
         raise RequestError(-32603, "it cannot be done")
 
-    def cancel_permissions(self) -> None:
-        """Answer every open permission request with "cancelled"."""
+    async def cancel_permissions(self) -> None:
+        """Answer every open permission request with "cancelled". The host is told when this returns; whether
+        it did what it does then is not waited for."""
+        self._cancel_all()
+        for _ in range(3 if self._asking else 0):
+            await asyncio.sleep(0)
+
+    def _cancel_all(self) -> None:
         for task in self._asking:
             task.cancel()
 
     def close(self) -> None:
         """The same, also for whatever is asked from now on."""
         self._closed = True
-        self.cancel_permissions()
+        self._cancel_all()
 
     def _handlers(self) -> dict[str, Callable[[JsonValue], Awaitable[Any]]]:
         return {

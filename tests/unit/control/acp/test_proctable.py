@@ -2,6 +2,8 @@
 
 import os
 
+import pytest
+
 from tenure.control.acp import proctable
 from tenure.control.acp.proctable import Family, Seen
 
@@ -59,6 +61,16 @@ def test_a_reading_shows_this_process() -> None:
     assert own.session == os.getsid(0)
     assert own.group == os.getpgrp()
     assert own.alive
+
+
+def test_without_proc_the_groups_that_the_server_started_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proctable, "read", lambda pid, uid=None: None)
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(proctable.os, "killpg", lambda group, number: sent.append((group, number)))
+    family = Family("m", {100: 5})
+    assert proctable.terminate(family, ())
+    assert proctable.kill(family, 0.0)
+    assert sent == [(100, 15), (100, 9)]
 
 
 def test_a_signal_for_a_process_is_not_sent_to_a_later_one_with_its_id() -> None:
