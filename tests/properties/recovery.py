@@ -136,7 +136,6 @@ class World(Durable):
     def next_incarnation(self, name: str) -> None:
         """The backend's container has ended, and another one runs."""
         self.owner = Owner(name, f"backend-{name}", Gate.UNSET)
-        self.gate = Gate.UNSET
         self.contact, self.held, self.retracked = None, None, frozenset()
 
     def _forget(self) -> None:
@@ -330,7 +329,8 @@ class World(Durable):
             told = HandOver(step.identity, step.rotation_id, step.backend_pod_uid)
             self.effect(lambda: setattr(self, "hand_over", told))
         elif isinstance(step, steps.SetReadiness):
-            self.effect(lambda: setattr(self, "gate", Gate.SET))
+            gate = Gate.SET if step.recovered else Gate.UNSET
+            self.effect(lambda: setattr(self, "gate", gate))
 
     def _recovery(self, step: steps.Step) -> None:
         match step:

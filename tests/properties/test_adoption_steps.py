@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.model.adoption import AgentSurvival
-from tenure.plan.adoption.state import Owner
+from tenure.plan.adoption.state import Gate, Owner
 from tests.properties.recovery import World
 from tests.properties.recovery_servers import Fault, Temper
 
@@ -84,6 +84,7 @@ def test_a_backend_that_restarts_in_the_middle_of_it_all_gets_a_server_and_a_han
     assert record.adopted_by == record.recovered_by == "newer"
     assert world.hand_over is not None
     assert world.hand_over.backend_pod_uid == "backend-newer"
+    assert world.gate is Gate.SET
     assert world.hand_over.identity == record.identity
 
 

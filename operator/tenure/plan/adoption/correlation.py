@@ -79,9 +79,10 @@ def correlate(
 ) -> Correlation:
     """Decide about every live row of the inventory and every instance of one successful enumeration.
 
-    ``server_pod`` is the UID of the pod that was enumerated: a row of another server's pod is never matched here, for
-    its own agent may be running there. ``tracked`` are sessions already in the execution store: they, and their
-    instances, are left alone.
+    ``rows`` are read after the enumeration: a launch writes its row before it makes its instance, so an instance
+    without a row is one that nobody is launching. (Guards are taken from an earlier reading.) ``server_pod`` is the
+    UID of the pod that was enumerated: a row of another server's pod is never matched here, for its own agent may be
+    running there. ``tracked`` are sessions already in the execution store: they, and their instances, are left alone.
     """
     live = {row.session_id: row for row in rows if row.live}
     decisions: list[Decision] = []
@@ -122,6 +123,12 @@ def _decide(row: InventoryRow, mine: tuple[Seen, ...], server_pod: str) -> Decis
         return LeaveToRepair(row, NotRetracked.AMBIGUOUS, stops, ended)
     losers = tuple(Stop(i, StopReason.DUPLICATE) for i in live if i != matching[0])
     return Retrack(row, matching[0], losers)
+
+
+def to_drain(decisions: tuple[Decision, ...], gone: frozenset[str]) -> tuple[Retrack, ...]:
+    """The sessions to be re-tracked only to be drained and stopped: a live read has shown that their AgentProcess
+    (``gone``: UIDs) was deleted while nobody looked."""
+    return tuple(d for d in decisions if isinstance(d, Retrack) and d.row.agent_process_uid in gone)
 
 
 class StopResult(StrEnum):

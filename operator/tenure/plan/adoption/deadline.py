@@ -39,8 +39,8 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One record when the deadline elapses. ``instances``: the live instances of its session, as far as enumerated, that
-    no stop has been sent to yet."""
+    """One record when the deadline elapses. ``instances``: the live instances of its session, as far as enumerated,
+    that no stop has been sent to yet."""
 
     row: InventoryRow
     progress: Progress

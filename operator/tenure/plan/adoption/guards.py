@@ -36,6 +36,8 @@ class InventoryRow:
     metadata: tuple[tuple[str, str], ...] | None = None
     """Its texts: nothing else in it is part of an execution."""
     agent_profile: str | None = None
+    agent_process_uid: str | None = None
+    """The AgentProcess that hosts the session; None for a launch by the backend library."""
     passthrough: bool | None = None
     """From the session's row, which outlives every process; None when it could not be read."""
     unstopped: bool = False

@@ -72,6 +72,8 @@ def next_step(state: State) -> Plan:
         return Plan(Nothing(Idle.OWNERSHIP_LOST))
     if _hand_over_is_stale(state, state.owner):
         return Plan(EmptyHandOver())
+    if state.owner.gate is Gate.SET and not _begun(state, state.owner):
+        return Plan(SetReadiness(state.owner.pod_uid, recovered=False))
     return _with_backend(state, state.owner, attempt)
 
 
@@ -93,31 +95,6 @@ def secret_of(record: Record, pod: ServerPod) -> ServerSecret | None:
     """The Secret of the server on record; one that names another identity holds no credential for it."""
     secret = pod.secret
     return secret if isinstance(secret, ServerSecret) and secret.identity == record.identity else None
-
-
-def renewal(state: State) -> ServerPod | None:
-    """The server whose claim is to be renewed now, with the credential of its Secret; None: none.
-
-    Neither the store nor the Lease is needed: an incarnation that goes on keeps its claim. With the store down the
-    Secrets alone say which server is ours; of several the newest, never one that was refused.
-    """
-    owner = state.owner
-    if owner is None or attempt_of(state, owner).lost:
-        return None
-    attempt = attempt_of(state, owner)
-    refused = attempt.judged if attempt.verdict and attempt.verdict.follow_up is not FollowUp.OURS else ""
-    ours = [
-        p
-        for p in state.pods
-        if isinstance(p.secret, ServerSecret)
-        and p.secret.adopted_by == owner.incarnation
-        and p.phase is not PodPhase.ENDED
-        and p.uid != refused
-    ]
-    if state.record_read:
-        record = state.record or Record()
-        ours = [p for p in ours if p.uid == record.pod_uid and secret_of(record, p) is not None]
-    return max(ours, key=lambda p: p.ordinal, default=None)
 
 
 def _with_backend(state: State, owner: Owner, attempt: Attempt) -> Plan:
@@ -213,7 +190,9 @@ def _recover(
         return RecordRecovered(record.adopted_by, owner.incarnation)
     if state.hand_over != HandOver(secret.identity, secret.rotation_id, owner.pod_uid):
         return WriteHandOver(pod.uid, secret.identity, secret.rotation_id, owner.pod_uid)
-    return SetReadiness(owner.pod_uid) if owner.gate is Gate.UNSET else Nothing(Idle.UP_TO_DATE)
+    if owner.gate is Gate.UNSET:
+        return SetReadiness(owner.pod_uid, recovered=True)
+    return Nothing(Idle.UP_TO_DATE)
 
 
 def _conclude(record: Record, owner: Owner, attempt: Attempt) -> Step:
@@ -257,6 +236,14 @@ def _hand_over_is_stale(state: State, owner: Owner) -> bool:
     record = state.record
     current = record is not None and not record.vacant and record.recovered_by == owner.incarnation
     return not current or state.hand_over.backend_pod_uid != owner.pod_uid
+
+
+def _begun(state: State, owner: Owner) -> bool:
+    """Whether the record knows of this incarnation, as adopting or as recovered."""
+    return state.record is not None and owner.incarnation in (
+        state.record.adopted_by,
+        state.record.recovered_by,
+    )
 
 
 def _vacate(state: State, owner: Owner, reason: AdoptionReason | None) -> Vacate:

@@ -181,9 +181,11 @@ class WriteHandOver:
 
 @dataclass(frozen=True, slots=True)
 class SetReadiness:
-    """The condition ``tenure.dev/recovered`` of the backend's pod."""
+    """The condition ``tenure.dev/recovered`` of the backend's pod: True after recovery; False again when another
+    container runs in the same pod, for it has recovered nothing yet."""
 
     backend_pod_uid: str
+    recovered: bool
 
 
 Step = (

@@ -20,6 +20,7 @@ from tenure.plan.adoption.correlation import (
     correlate,
     given_up,
     settle,
+    to_drain,
 )
 from tenure.plan.adoption.guards import InventoryRow
 
@@ -175,3 +176,9 @@ def test_correlating_again_what_was_correlated_changes_nothing() -> None:
     after = tuple(i for i in instances if i.id == WINNER)
     assert correlated(after).decisions == (Retrack(row(), WINNER),)
     assert correlate(after, (row(),), POD, frozenset({"s1"})) == Correlation()
+
+
+def test_an_instance_whose_resource_was_deleted_while_nobody_looked_is_re_tracked_to_be_drained() -> None:
+    hosted, others = row("s1", agent_process_uid="ap-1"), (row("s2", agent_process_uid="ap-2"), row("s3"))
+    found = correlated((seen(), seen("b", "s2"), seen("c", "s3")), (hosted, *others))
+    assert to_drain(found.decisions, frozenset({"ap-1", "ap-9"})) == (Retrack(hosted, WINNER),)

@@ -10,7 +10,7 @@ from tenure.model.adoption import AdoptionReason
 from tenure.model.records import SurvivalEffective
 from tenure.plan.adoption import steps
 from tenure.plan.adoption.gates import Deadline, Survivor, verdict_of
-from tenure.plan.adoption.next_step import next_step, renewal
+from tenure.plan.adoption.next_step import next_step
 from tenure.plan.adoption.state import (
     Attempt,
     Bootstrap,
@@ -41,12 +41,16 @@ def step(found: State) -> steps.Step:
 
 def contacted(**facts: Any) -> State:
     """A server of the incarnation before, on record."""
-    return state(**{"record": ADOPTED_BEFORE, "pods": (OLD_POD,), "hand_over": None, **facts})
+    waiting = replace(NEW, gate=Gate.UNSET)
+    return state(
+        **{"record": ADOPTED_BEFORE, "pods": (OLD_POD,), "hand_over": None, "owner": waiting, **facts}
+    )
 
 
 def vacant(**facts: Any) -> State:
     """A record that was vacated for this incarnation."""
-    return state(**{"record": VACANT, "pods": (), "hand_over": None, **facts})
+    waiting = replace(NEW, gate=Gate.UNSET)
+    return state(**{"record": VACANT, "pods": (), "hand_over": None, "owner": waiting, **facts})
 
 
 def recovering(stage: Recovery = Recovery.NOT_STARTED, **facts: Any) -> State:
@@ -82,7 +86,8 @@ def test_guards_come_before_any_contact() -> None:
 
 
 def test_without_a_record_the_inventory_is_read_all_the_same_and_then_a_fresh_server_begins() -> None:
-    nothing = state(record=None, pods=(), hand_over=None, attempt=Attempt())
+    waiting = replace(NEW, gate=Gate.UNSET)
+    nothing = state(record=None, pods=(), hand_over=None, attempt=Attempt(), owner=waiting)
     assert step(nothing) == steps.TakeGuards(None)
     vacate = step(replace(nothing, attempt=attempt()))
     assert isinstance(vacate, steps.Vacate)
@@ -94,6 +99,11 @@ def test_the_hand_over_is_emptied_before_anything_else_when_its_incarnation_is_o
     assert step(stale) == steps.EmptyHandOver()
     assert step(state(owner=None)) == steps.EmptyHandOver()
     assert step(state(owner=Owner("new", "another-pod"))) == steps.EmptyHandOver()
+
+
+def test_a_container_that_was_restarted_in_its_pod_is_not_ready_before_it_has_recovered() -> None:
+    assert step(contacted(owner=NEW)) == steps.SetReadiness("backend-2", recovered=False)
+    assert isinstance(step(recovering(owner=NEW)), steps.Enumerate)
 
 
 def test_a_pod_that_has_ended_or_is_gone_answers_nothing() -> None:
@@ -195,7 +205,7 @@ def test_the_hand_over_comes_after_the_recovery_is_recorded_and_readiness_after_
     found = state(hand_over=None, owner=replace(NEW, gate=Gate.UNSET))
     assert step(found) == steps.WriteHandOver("pod-1", "server-1", 2, "backend-2")
     found = replace(found, hand_over=state().hand_over)
-    assert step(found) == steps.SetReadiness("backend-2")
+    assert step(found) == steps.SetReadiness("backend-2", recovered=True)
     assert step(replace(found, owner=replace(NEW, gate=Gate.NOT_LISTED))) == Nothing(Idle.UP_TO_DATE)
 
 
@@ -348,23 +358,3 @@ def test_a_change_of_the_flag_does_nothing_to_an_incarnation_that_goes_on() -> N
     restored = step(state(survival=OFF, pods=(), hand_over=None))
     assert isinstance(restored, steps.Vacate)
     assert restored.survival is SurvivalEffective.ENABLED
-
-
-def test_claims_are_renewed_for_the_server_of_this_incarnation_only() -> None:
-    assert renewal(state()) == server_pod()
-    assert renewal(contacted()) is None
-    assert renewal(state(owner=None)) is None
-    assert renewal(state(attempt=attempt(lost=True))) is None
-    assert renewal(vacant(pods=(server_pod(),))) is None
-
-
-def test_claims_are_renewed_without_lease_and_without_store() -> None:
-    newest = server_pod("pod-3", 3)
-    found = state(lease=False, record=None, record_read=False, pods=(server_pod(), newest, OLD_POD))
-    assert renewal(found) == newest
-
-
-def test_nothing_further_is_sent_to_a_server_whose_rotation_could_not_be_stored() -> None:
-    verdict = verdict_of(AdoptionReason.CREDENTIAL_ROTATION_FAILED)
-    known = attempt(judged="pod-1", verdict=verdict)
-    assert renewal(state(attempt=known, record=None, record_read=False)) is None
