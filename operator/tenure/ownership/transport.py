@@ -200,16 +200,12 @@ def _headers(bearer: Masked | None, body: bytes | None) -> Mapping[str, str]:
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise BadAnswer("it is compressed")
-    too_long = BadAnswer(f"it is longer than {limit} bytes")
-    if (response.content_length or 0) > limit:
-        response.close()
-        raise too_long
     data = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         data += chunk
         if len(data) > limit:
             response.close()
-            raise too_long
+            raise BadAnswer(f"it is longer than {limit} bytes")
     return bytes(data)
 
 

@@ -252,14 +252,19 @@ async def test_whoever_stores_first_wins_and_the_other_sends_nothing_further() -
         await held(site, store)
         assert site.double is not None
 
+        tries = 0
+
         class Overtaken(MemoryStore):
             async def store(self, holding: Holding) -> Holding:
+                nonlocal tries
+                tries += 1
                 if store.holding is not None and store.holding.adopted_by == "first":
                     assert (await adopt(store, "winner")).outcome is AdoptionOutcome.ADOPTED
                 return await store.store(holding)
 
         done = await adopt(Overtaken(store.holding), "loser")
         assert done.reason is AdoptionReason.CREDENTIAL_ROTATION_FAILED
+        assert tries == 1
         assert store.holding is not None and store.holding.adopted_by == "winner"
         await in_force(site, store.holding)
 

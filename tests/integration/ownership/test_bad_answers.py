@@ -210,6 +210,51 @@ async def test_exhausted_is_not_missing() -> None:
             assert not isinstance(exhausted.value, Refused) or exhausted.value.status == 503
 
 
+async def test_what_says_that_it_is_compressed_is_not_unpacked_and_not_taken() -> None:
+    for encoding in ("gzip", "br", "zstd", "x"):
+        told = identity(IDENTITY).replace(b"\r\n\r\n", f"\r\nContent-Encoding: {encoding}\r\n\r\n".encode())
+        async with Impostor(ours(told, "identity")) as impostor, client_of(impostor) as client:
+            with pytest.raises(BadAnswer, match="compressed"):
+                await client.identity()
+            assert b"accept-encoding: identity" in impostor.seen.lower()
+
+
+async def test_a_cookie_is_not_brought_back() -> None:
+    told = identity(IDENTITY).replace(b"\r\n\r\n", b"\r\nSet-Cookie: a=b; Path=/\r\n\r\n")
+    base = ours(answer({"status": "claimed"}, 200, "Set-Cookie: c=d; Path=/"))
+
+    def reply(method: str, path: str, body: bytes) -> Any:
+        return told if path == "/identity" else base(method, path, body)
+
+    async with Impostor(reply) as impostor, client_of(impostor) as client:
+        await client.claim()
+        await client.claim()
+        assert b"\ncookie" not in impostor.seen.lower()
+
+
+async def test_a_stream_is_not_followed_elsewhere_either_not_even_on_the_same_connection() -> None:
+    one = {"id": "i-1", "port": 0, "status": "running", "workspace_path": "/w"}
+    told = answer({**one, "created_at": "2026-05-01T10:00:00Z"})
+
+    def then(path: str) -> bytes:
+        return answer(b"", 307, "Location: /elsewhere") if "stream" in path else told
+
+    async with Impostor(ours(then)) as impostor, client_of(impostor) as client:
+        with pytest.raises(BadAnswer, match="redirect"):
+            await client.stream("i-1")
+        assert "/elsewhere" not in {path for _, path in impostor.requests}
+
+
+async def test_an_environment_is_not_even_decoded_unless_it_is_asked_for() -> None:
+    one = {"id": "i-1", "port": 1, "status": "running", "workspace_path": "/w", "env": {"A=B": 7}}
+    listed = answer({"instances": [{**one, "created_at": "2026-05-01T10:00:00Z"}]})
+    async with Impostor(ours(listed)) as impostor, client_of(impostor) as client:
+        (seen,) = await client.instances()
+        assert seen.id == "i-1"
+        with pytest.raises(BadAnswer):
+            await client.instances(environment=True)
+
+
 WORDS = """server_identity capabilities unowned_period_ms proofs token rotation_id credential status home_dir
     adjustments instances id port workspace_path created_at env session_id retained turn_id event type timestamp"""
 FIELDS = st.sampled_from([*WORDS.split(), "error"])
