@@ -82,6 +82,7 @@ class Backend:
 
     async def aclose(self) -> None:
         """Detach from everything. No instance is stopped, and nothing is told to the control server."""
+        self._core.closed = True
         for session in self.sessions:
             await session.detach()
         await cancelled(*self._core.background)
@@ -144,6 +145,8 @@ class Backend:
         unavailable. ``FinalError``: an agent that could not be stopped, a request that is not in order, an
         agent that does not start.
         """
+        if self._core.closed:
+            raise FinalError(Final.CLOSED, "this Backend was closed")
         return await launch(
             self._core,
             Order(

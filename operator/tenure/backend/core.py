@@ -31,6 +31,8 @@ class Core:
     sessions: "dict[str, Session]" = field(default_factory=dict)
     launching: set[str] = field(default_factory=set)
     background: "set[asyncio.Task[None]]" = field(default_factory=set)
+    closed: bool = False
+    """Nothing is begun any more; what was begun is the next process's."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Let something run until it ends, or the backend is closed."""

@@ -54,7 +54,7 @@ async def launch(core: Core, order: Order) -> Session:
         session = await _bring_up(core, peer, request, executor, order.buffer)
     except BaseException as error:
         undoing = _undo_later(core, peer, request)
-        if isinstance(error, BackendError):
+        if undoing is not None and isinstance(error, BackendError):
             await asyncio.wait({undoing}, timeout=UNDONE_WITHIN)
         raise
     core.launching.discard(order.session_id)
@@ -129,7 +129,10 @@ async def _create(core: Core, peer: Peer, request: CreateRequest) -> None:
         await peer.client.create(request)
 
 
-def _undo_later(core: Core, peer: Peer, request: CreateRequest) -> "asyncio.Task[None]":
+def _undo_later(core: Core, peer: Peer, request: CreateRequest) -> "asyncio.Task[None] | None":
+    if core.closed:
+        # A detach, like every other end: whoever comes next goes on with what is there.
+        return None
     return core.spawn(_undo(core, peer.name, request), f"undoing the launch of {request.session_id}")
 
 

@@ -19,6 +19,9 @@ from tenure.protocol.handover import HandOver
 
 log = logging.getLogger("tenure.backend")
 
+FINISH = 5.0
+"""Seconds that a closing owner waits for an adoption in flight."""
+
 
 class LocalOwner:
     """A hand-over source that takes ownership: by the bootstrap nonce when the control server is new, and by
@@ -53,6 +56,7 @@ class LocalOwner:
         self._budget = budget or ReadBudget()
         self._interval = interval
         self._handover: HandOver | None = None
+        self._taking: asyncio.Task[HandOver | None] | None = None
         self._confirming: asyncio.Task[None] | None = None
         self._said = ""
 
@@ -67,13 +71,16 @@ class LocalOwner:
             if than is not None and self._handover is not None and self._handover.supersedes(than):
                 return self._handover
             if self._handover is None or await self._replaced(self._handover):
-                taken = await self._take()
+                taken = await self._taken()
                 if taken is not None and taken.supersedes(than):
                     return taken
             await asyncio.sleep(self._interval)
 
     async def aclose(self) -> None:
         """Let the next process have it. The server is told nothing."""
+        if self._taking is not None:
+            await asyncio.wait({self._taking}, timeout=FINISH)
+            await cancelled(self._taking)
         if self._confirming is not None:
             await cancelled(self._confirming)
         if self._locked:
@@ -95,6 +102,16 @@ class LocalOwner:
             except ControlError as error:
                 self._say(str(error))
         return False
+
+    async def _taken(self) -> HandOver | None:
+        """``_take``, which whoever stops waiting does not interrupt: between a handshake and the storing of its
+        credential, that would lock us out for good."""
+        taking = self._taking = self._taking or asyncio.create_task(self._take(), name="take ownership")
+        try:
+            return await asyncio.shield(taking)
+        finally:
+            if taking.done():
+                self._taking = None
 
     async def _take(self) -> HandOver | None:
         """Own the server that answers, if one does."""

@@ -126,7 +126,7 @@ class Session:
             turn = self.open_turn
             if turn is None:
                 raise FinalError(Final.BAD_REQUEST, "the session has no open turn")
-            return turn if turn.control_turn_id is not None else await self._deliver(turn, prompt)
+            return turn if turn.control_turn_id is not None else await self._deliver(turn, prompt, again=True)
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn early: the turn then ends as cancelled."""
@@ -265,10 +265,10 @@ class Session:
         if self.over is not None or self._stopping:
             raise FinalError(Final.SESSION_ENDED, f"the session is over ({self.over or 'stopping'})")
 
-    async def _deliver(self, turn: Turn, prompt: Prompt) -> Turn:
+    async def _deliver(self, turn: Turn, prompt: Prompt, *, again: bool = False) -> Turn:
         keyed = prompt.model_copy(update={"turn_key": turn.key})
         accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._follower.send(Sending(turn, keyed, accepted))
+        self._follower.send(Sending(turn, keyed, accepted, sent=again))
         ended = asyncio.create_task(turn.settled(), name="turn")
         try:
             concerned: set[asyncio.Future[Any]] = {accepted, ended}
