@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from acp import RequestError
 from acp.helpers import (
     plan_entry,
     start_tool_call,
@@ -116,8 +117,13 @@ class Turn:
     async def _read(self, name: str) -> int:
         async with self._step(f"read {name}", f"Read {name}", "read") as step:
             if step.needed:
-                step.result = count(await self._text_of(name))
-                await self._say(f"{name}: {step.result} words.")
+                try:
+                    step.result = count(await self._text_of(name))
+                    await self._say(f"{name}: {step.result} words.")
+                except (RequestError, OSError):
+                    # No text, too long for the client, or gone meanwhile: no reason to give up the others.
+                    step.result = 0
+                    await self._say(f"{name}: I cannot read it.")
         return int(step.result)
 
     async def _text_of(self, name: str) -> str:

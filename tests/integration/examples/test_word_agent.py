@@ -57,7 +57,10 @@ class Client:
 
     async def read_text_file(self, path: str, **_: Any) -> ReadTextFileResponse:
         self.calls.append(f"read {Path(path).name}")
-        return ReadTextFileResponse(content=Path(path).read_text())
+        try:
+            return ReadTextFileResponse(content=Path(path).read_text())
+        except UnicodeDecodeError:
+            raise RequestError.invalid_params({"details": "no text"}) from None
 
     async def write_text_file(self, path: str, content: str, **_: Any) -> None:
         self.calls.append(f"write {Path(path).name}")
@@ -152,6 +155,17 @@ async def test_it_does_without_what_its_client_cannot_do(workspace: Path) -> Non
         )
     assert client.calls == []
     assert "| total | 2 |" in (workspace / "WORDS.md").read_text()
+
+
+async def test_a_file_that_cannot_be_read_costs_no_other(workspace: Path) -> None:
+    (workspace / "picture.txt").write_bytes(b"\xff\xfe\x00")
+    client = Client()
+    async with agent(client) as (connection, _):
+        session = await connection.new_session(cwd=str(workspace), mcp_servers=[])
+        end = await connection.prompt(session_id=session.session_id, prompt=[text_block(PROMPT)])
+    assert end.stop_reason == "end_turn"
+    assert "picture.txt: I cannot read it." in client.said
+    assert "| one.txt | 3 |" in (workspace / "REPORT.md").read_text()
 
 
 @pytest.mark.parametrize("answer", ["reject", None])
