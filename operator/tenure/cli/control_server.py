@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tenure.control.lifetime import EXIT_SETTINGS, say
+from tenure.cli.main import missing
+from tenure.control.lifetime import EXIT_FAILED, EXIT_SETTINGS, say
 from tenure.control.settings import ServerSettings, default_of, flag_of, load_settings, variable_of
 from tenure.model.errors import InvalidSettings
 
@@ -73,20 +74,28 @@ def control_server(
     flags["workspace_roots"] = flags.pop("workspace_root") or None
     try:
         settings = load_settings(flags, config)
-        # Here: help and refusals need none of it, and the library of ACP alone takes a second.
-        from tenure.control.detach import detached
-        from tenure.control.main import run
-        from tenure.control.server import Surroundings
-
-        if detach:
-            code = detached(lambda ready: run(settings, Surroundings(ready=ready, detached=True)))
-        else:
-            code = run(settings, Surroundings(ready=say))
+        code = _run(settings, detach)
     except InvalidSettings as error:
         for problem in error.problems:
             say(f"tenure control-server: {problem}")
         code = EXIT_SETTINGS
     raise typer.Exit(code)
+
+
+def _run(settings: ServerSettings, detach: bool) -> int:
+    # Imported here: help and refusals need none of it, and the library of ACP alone takes a second.
+    try:
+        from tenure.control.detach import detached
+        from tenure.control.main import run
+        from tenure.control.server import Surroundings
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("tenure"):
+            raise
+        say(missing(error, "server"))
+        return EXIT_FAILED
+    if detach:
+        return detached(lambda ready: run(settings, Surroundings(ready=ready, detached=True)))
+    return run(settings, Surroundings(ready=say))
 
 
 control_server.__doc__ = f"{control_server.__doc__}\n\n{_EPILOG}"

@@ -64,14 +64,17 @@ async def kill_descendants(within: float = 1.0) -> None:
     """Kill whatever process is still below this one, for the end: as the orphans come to us, a round for each
     generation is enough. What forks faster than that has ``within`` seconds to win."""
     limit = time.monotonic() + within
-    while time.monotonic() < limit:
-        living = [pid for pid, state, _ in _children() if state != "Z"]
-        if not living:
-            return
-        for pid in living:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+    while time.monotonic() < limit and kill_children():
         await asyncio.sleep(0.02)
+
+
+def kill_children() -> bool:
+    """Kill the living children of this process; whether there were any. Theirs come to us by it."""
+    living = [pid for pid, state, _ in _children() if state != "Z"]
+    for pid in living:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return bool(living)
 
 
 async def reap_orphans(every: float = _REAP_SECONDS) -> None:

@@ -6,8 +6,12 @@ import json
 import logging
 import os
 import sys
+import threading
+import time
 from enum import StrEnum
 from pathlib import Path
+
+from tenure.control.hardening import kill_children
 
 EXIT_DONE = 0
 """Ended because somebody said so: an ownership shutdown, SIGTERM or SIGINT."""
@@ -18,6 +22,7 @@ EXIT_SETTINGS = 2
 EXIT_UNOWNED = 10
 """Nobody owned it for the whole unowned period, so it stopped its instances and itself."""
 
+_ROUNDS = 10
 log = logging.getLogger(__name__)
 
 
@@ -56,6 +61,23 @@ class Door:
         await self._passed.wait()
         assert self.ending is not None
         return self.ending
+
+
+def exit_by(seconds: float, code: int) -> threading.Timer:
+    """See that the process is gone after this time, and its children with it, whatever hangs: a thread in a
+    system call, or the event loop itself. Cancel it when there is no need."""
+
+    def leave() -> None:
+        with contextlib.suppress(Exception):
+            for _ in range(_ROUNDS):
+                kill_children()
+                time.sleep(0.02)
+        os._exit(code)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def leave_message(file: Path | None, ending: Ending, identity: str, unowned_period_ms: int) -> None:

@@ -30,8 +30,11 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
     harden()
     around = replace(around, scrub=around.scrub | scrub_environment())
 
+    servers: list[Server] = []
+
     async def serve() -> Ending:
-        return await Server(settings, nonce, context, around).run()
+        servers.append(Server(settings, nonce, context, around))
+        return await servers[0].run()
 
     forget_old_servers(settings.server_dir.parent, MAX_AGE_SECONDS)
     logs = log_to(settings.server_dir, settings.log_level, stdout=not around.detached)
@@ -46,3 +49,6 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         return EXIT_FAILED
     finally:
         logs.close()
+        for server in servers:
+            if server.last_resort is not None:
+                server.last_resort.cancel()

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import ssl
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tenure.control.app import App
 from tenure.control.files import RUN_FILE, take_identity, write_whole
 from tenure.control.hardening import kill_descendants, reap_orphans
 from tenure.control.instances import HostingConfig, Instances
-from tenure.control.lifetime import Door, Ending, leave_message
+from tenure.control.lifetime import EXIT_CODES, Door, Ending, exit_by, leave_message
 from tenure.control.listener import Listener
 from tenure.control.logfile import LOG_FILE
 from tenure.control.owner import Owner
@@ -26,6 +27,7 @@ from tenure.protocol.capabilities import ADVERTISED
 
 _CLOSING_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
+_SPARE_SECONDS = 5.0
 _AGAIN_SECONDS = 5.0
 log = logging.getLogger("tenure.control")
 
@@ -53,6 +55,7 @@ class Server:
         self._settings = settings
         self._around = around
         self._door = Door()
+        self.last_resort: threading.Timer | None = None
         self._port = settings.port
         self._instances = Instances(
             _hosting(settings, around.scrub), port=lambda: self._port, clock=around.clock
@@ -92,6 +95,7 @@ class Server:
         self._announce()
         try:
             ending = await self._door.passed()
+            self.last_resort = exit_by(self._settings.shutdown_grace + _SPARE_SECONDS, EXIT_CODES[ending])
             leave_message(
                 self._settings.termination_message_file,
                 ending,

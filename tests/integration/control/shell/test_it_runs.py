@@ -89,6 +89,20 @@ def test_every_wrong_variable_is_named_in_a_line_of_its_own_and_none_is_quoted()
     assert "hunter2" not in done.stderr + done.stdout
 
 
+def test_a_library_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    program = "import sys; sys.modules['acp'] = None; from tenure.cli.main import app; app()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "control-server", *command_line(flags_in(tmp_path))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=clean_environment(),
+    )
+    assert done.returncode == 1
+    assert "pip install 'tenure[server]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_port_in_use_is_told_with_code_1(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -115,6 +129,28 @@ async def test_sigterm_stops_the_instances_within_the_grace() -> None:
         assert not [agent for agent in agents if agent.is_running()]
         # In good order, and not by the last sweep.
         assert "instance stopped" in [line["event"] for line in server.logs()]
+
+
+async def test_whatever_hangs_the_end_comes() -> None:
+    """A thread in a system call that does not return, and which the event loop waits for at its end."""
+    text = """
+import asyncio, time
+from tenure.control.instances import Instances
+async def stop_all(self):
+    await asyncio.to_thread(time.sleep, 3600)
+Instances.stop_all = stop_all
+from tenure.cli.main import app
+app()
+"""
+    program = (sys.executable, "-c", text, "control-server")
+    async with (
+        running_server(program=program, flags={"shutdown-grace": 1}) as server,
+        asking(server) as client,
+    ):
+        await client.create(await client.handshake(), scripted_command())
+        agents = server.descendants()
+        assert await server.stop(within=15) == 0
+        assert not [agent for agent in agents if agent.is_running()]
 
 
 async def test_a_hang_up_of_the_terminal_is_passed_over_and_not_inherited() -> None:
