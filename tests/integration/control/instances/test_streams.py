@@ -62,6 +62,30 @@ async def test_closing_all_streams_leaves_none_open_and_drops_what_waits_for_its
 
 
 @pytest.mark.accept("O-002.2")
+async def test_what_waits_behind_another_stream_s_request_is_dropped_with_its_own_stream(
+    tmp_path: Path,
+) -> None:
+    async with hosting(tmp_path) as host:
+        command = scripted_command(host.journal, "--answer-after", str(tmp_path / "answer"))
+        hosted = await host.made(agent_command=command)
+        first = await host.attached(hosted)
+        await first.send("agent.initialize")
+        await eventually(lambda: hosted.lane.locked(), within=SOON)
+        second = await host.attached(hosted)
+        assert await first.closed() == 4001
+        await second.send("agent.session.new")
+        assert await second.granted("agent.permissions.list") == {"permissions": []}
+        closed = asyncio.create_task(second.closed())
+        await host.instances.close_streams(1.0)
+        assert await closed == 4002
+        (tmp_path / "answer").touch()
+        third = await host.attached(hosted)
+        # It waits for all that came before it.
+        await third.granted("agent.initialize")
+        assert not read_journal(host.journal, "session")
+
+
+@pytest.mark.accept("O-002.2")
 async def test_a_peer_that_takes_nothing_does_not_hold_up_the_closing_of_streams(tmp_path: Path) -> None:
     async with hosting(tmp_path, retention_limit=10) as host:
         hosted, stalled = await host.ready()

@@ -13,7 +13,7 @@ from tenure.control.acp import AgentExit, AgentFailed, Launch
 from tenure.control.acp import Host as AgentHost
 from tenure.control.instances import Hosted, HostingConfig, Instances, Status, StopFailed
 from tenure.control.instances import hosted as module
-from tenure.protocol.frames import Prompt
+from tenure.protocol.frames import PermissionRequest, Prompt
 from tenure.protocol.messages import CreateRequest
 
 
@@ -97,6 +97,7 @@ async def test_a_dead_agent_s_prompt_that_never_fails_is_ended_all_the_same(
     assert [one.status for one in stage.instances.enumerate()] == ["stopped"]
     # It fails in the end, and is not told a second time.
     stage.agent.prompted.set_exception(AgentFailed("exited", "it ended"))
+    await asyncio.wait({stage.hosted._turn} if stage.hosted._turn else set())
     await stage.instances.stop_all()
     assert len(stage.events()) == 2
 
@@ -163,5 +164,12 @@ async def test_an_agent_is_reaped_exactly_at_its_idle_timeout(tmp_path: Path) ->
     stage.agent.busy = False
     with stage.hosted.in_flight():
         assert not stage.hosted.idle(1e9)
+    assert stage.hosted.idle(1e9)
+    asks = asyncio.create_task(stage.hosted.permission(PermissionRequest(pending_id="p")))
+    await asyncio.sleep(0)
+    assert not stage.hosted.idle(1e9)
+    stage.hosted.permissions.cancel("p")
+    assert (await asks).cancelled
+    assert stage.hosted.idle(1e9)
     await stage.instances.stop_all()
     assert not stage.hosted.idle(1e9)
