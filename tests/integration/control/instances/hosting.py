@@ -30,7 +30,8 @@ from tenure.control.instances import (
 from tenure.control.instances.hosted import StartAgent
 from tenure.protocol.messages import CreateRequest
 
-SOON = 10.0
+SOON = 30.0
+"""The limit of every wait: reached by what is broken, never by what is slow."""
 Json = dict[str, Any]
 
 
