@@ -37,8 +37,8 @@ from tests.support.wait import eventually
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = (sys.executable, "-c", "from tenure.cli.main import app; app()", "control-server")
 """The command line, run without depending on an installed script."""
-UP = 20.0
-DOWN = 20.0
+UP = 60.0
+DOWN = 40.0
 
 
 @dataclass

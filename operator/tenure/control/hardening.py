@@ -78,26 +78,30 @@ def kill_children() -> bool:
 
 
 async def reap_orphans(every: float = _REAP_SECONDS) -> None:
-    """Reap what agents left behind and the kernel gave to us, for ever.
-
-    Our own children are reaped by whoever started them, at once (asyncio) or when everything that came from
-    them is gone (agents, whose ids must not come again before), and must be left to them: their exit codes are
-    wanted. So a zombie is taken only when it is no agent's, and was there a round ago as well.
-    """
-    # Here: the package takes half a second to import, and not everybody who hardens itself has agents.
-    from tenure.control.acp.process import children
-
-    seen: frozenset[tuple[int, str]] = frozenset()
+    """Reap what agents left behind and the kernel gave to us, for ever."""
+    orphans = Orphans()
     while True:
         await asyncio.sleep(every)
-        agents = children()
-        zombies = frozenset(
-            (pid, started) for pid, state, started in _children() if state == "Z" and pid not in agents
-        )
-        for pid, _ in zombies & seen:
+        orphans.look()
+
+
+class Orphans:
+    """Zombies that nobody waits for.
+
+    Our own children are reaped by asyncio, at once, and must be left to it: their exit codes are wanted. So a
+    zombie is taken only when it was there at the last look as well: then nobody waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: frozenset[tuple[int, str]] = frozenset()
+
+    def look(self) -> None:
+        """Reap what was there before."""
+        zombies = frozenset((pid, started) for pid, state, started in _children() if state == "Z")
+        for pid, _ in zombies & self._seen:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222  # it is dead: nothing to wait for
-        seen = zombies - seen
+                os.waitpid(pid, os.WNOHANG)
+        self._seen = zombies - self._seen
 
 
 def _children() -> Iterator[tuple[int, str, str]]:

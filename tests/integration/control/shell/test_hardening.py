@@ -90,6 +90,35 @@ def test_orphans_are_reaped_and_the_exit_codes_of_our_own_children_are_not_taken
     assert run(ORPHANS) == "True []"
 
 
+LOOKS = """
+import os, subprocess
+from tenure.control.hardening import Orphans
+
+def dead(code):
+    child = subprocess.Popen(["sh", "-c", f"exit {code}"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    return child
+
+first = dead(7)
+orphans = Orphans()
+orphans.look()
+codes = [first.wait()]
+second = dead(8)
+orphans.look()
+orphans.look()
+try:
+    os.waitpid(second.pid, os.WNOHANG)
+except ChildProcessError:
+    codes.append("reaped")
+second.wait()
+print(*codes)
+"""
+
+
+def test_who_is_slow_to_wait_for_a_child_still_gets_its_code() -> None:
+    assert run(LOOKS) == "7 reaped"
+
+
 SURVIVORS = """
 import asyncio, os, subprocess
 from tenure.control.hardening import harden, kill_descendants

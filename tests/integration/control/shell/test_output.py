@@ -1,5 +1,6 @@
 """What a server writes goes on being written, or is lost, but stops nothing."""
 
+import os
 import shutil
 
 import pytest
@@ -21,6 +22,9 @@ async def test_a_server_without_an_output_serves_and_logs_to_its_own_file(redire
         program = ("bash", "-c", 'exec "$@" > >(true)', "bash", *PROGRAM)
     async with running_server(program=program) as server, asking(server) as client:
         token = await client.handshake()
+        if redirection.startswith(">&-"):
+            # Not some other file of the server's, which lines for the terminal would be written into.
+            assert [os.readlink(f"/proc/{server.pid}/fd/{handle}") for handle in (1, 2)] == ["/dev/null"] * 2
         for _ in range(5):
             status, _ = await client.ask("POST", "/api/v1/ownership/rotate", token=token)
             assert status == 200
