@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 
 import pytest
 from tests.support.control import PROGRAM, asking, running_server
@@ -87,3 +88,24 @@ async def test_both_outputs_are_lines_of_json_that_say_the_same() -> None:
         assert said == kept
         assert [line["event"] for line in server.logs()][:2] == ["listening", "handshaken"]
         assert {"time", "level", "logger"} <= set(server.logs()[0])
+
+
+async def test_what_an_exception_or_a_library_says_is_in_no_output() -> None:
+    text = """
+import logging
+from tenure.control.routes import Routes
+async def health(self, call):
+    logging.getLogger().error("canary of a library")
+    raise ValueError("canary of an agent")
+Routes.health = health
+from tenure.cli.main import app
+app()
+"""
+    async with running_server(program=(sys.executable, "-c", text, "control-server")) as server:
+        async with asking(server) as client:
+            assert await client.ask("GET", "/health") == (500, {"error": "an error of the server's own"})
+        await server.stop()
+        for lines in (server.logs(), server.log_file()):
+            assert "builtins.ValueError" in str(lines)
+            assert "canary" not in str(lines)
+        assert "canary" not in server.stderr()
