@@ -101,6 +101,20 @@ class HandoverPolicy(StrEnum):
     ON_END = "OnEnd"
 
 
+class PermissionPolicy(StrEnum):
+    """``spec.agentProfiles[].permissions``: how requests of an agent are answered where there is no backend to ask."""
+
+    DENY = "Deny"
+    ALLOW_ONCE = "AllowOnce"
+
+
+class HistorySetting(StrEnum):
+    """``spec.agentProfiles[].history``: what an agent knows of its session when it is started again for it."""
+
+    LOAD = "Load"
+    DISCARD = "Discard"
+
+
 class ReconstructionValue(StrEnum):
     """Everything that a usable execution is made of, with the values that may be empty or are derived."""
 

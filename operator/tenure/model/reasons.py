@@ -130,6 +130,90 @@ class ConditionReason(StrEnum):
     PROGRESSING = "Progressing"
 
 
+class ServerPhase(StrEnum):
+    """``status.phase`` of a ControlServer: a printed summary, the first that applies."""
+
+    STALLED = "Stalled"
+    LOST = "Lost"
+    UNKNOWN = "Unknown"
+    STOPPING = "Stopping"
+    STARTING = "Starting"
+    ADOPTING = "Adopting"
+    RECOVERING = "Recovering"
+    DETACHED = "Detached"
+    PENDING = "Pending"
+    RUNNING = "Running"
+
+
+class ServerConditionType(StrEnum):
+    """Conditions of a ControlServer; all are present from the first status write on."""
+
+    READY = "Ready"
+    ADOPTED = "Adopted"
+    RECOVERED = "Recovered"
+    SURVIVAL_AVAILABLE = "SurvivalAvailable"
+    STALLED = "Stalled"
+    BACKEND_OVERLAP = "BackendOverlap"
+    OWNERSHIP_LOST = "OwnershipLost"
+
+
+class ServerConditionReason(StrEnum):
+    """Why a condition of a ControlServer has its value."""
+
+    # any condition, before the first observation
+    NOT_OBSERVED = "NotObserved"
+    # Ready
+    SERVING = "Serving"
+    SERVER_OUTDATED = "ServerOutdated"
+    NO_BACKEND = "NoBackend"
+    SERVER_STARTING = "ServerStarting"
+    SERVER_ENDING = "ServerEnding"
+    SERVER_SILENT = "ServerSilent"
+    SERVER_ENDED = "ServerEnded"
+    CREDENTIAL_LOST = "CredentialLost"
+    DATABASE_UNAVAILABLE = "DatabaseUnavailable"
+    # Ready, Adopted
+    ADOPTION_IN_FLIGHT = "AdoptionInFlight"
+    # Adopted: the outcome of the latest attempt
+    ADOPTED = "Adopted"
+    FRESH_SERVER = "FreshServer"
+    SURVIVAL_OFF = "SurvivalOff"
+    NO_RECORD = "NoRecord"
+    NO_ANSWER = "NoAnswer"
+    SHUTTING_DOWN = "ShuttingDown"
+    IDENTITY_MISMATCH = "IdentityMismatch"
+    CREDENTIAL_UNAVAILABLE = "CredentialUnavailable"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    CAPABILITY_INCOMPATIBLE = "CapabilityIncompatible"
+    CREDENTIAL_ROTATION_FAILED = "CredentialRotationFailed"
+    # Ready, Recovered
+    RECOVERY_IN_PROGRESS = "RecoveryInProgress"
+    # Recovered
+    RECOVERED = "Recovered"
+    NOTHING_TO_RECOVER = "NothingToRecover"
+    DEADLINE_ELAPSED = "DeadlineElapsed"
+    ENUMERATION_FAILED = "EnumerationFailed"
+    # SurvivalAvailable
+    AVAILABLE = "Available"
+    PLATFORM_WINDOWS = "PlatformWindows"
+    # SurvivalAvailable, Stalled
+    NO_DURABLE_STORE = "NoDurableStore"
+    NO_SECRET_ACCESS = "NoSecretAccess"  # noqa: S105 - a reason
+    # Stalled
+    PROGRESSING = "Progressing"
+    INVALID_SPEC = "InvalidSpec"
+    TEMPLATE_REJECTED = "TemplateRejected"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    FOREIGN_CHILD = "ForeignChild"
+    # BackendOverlap
+    ONE_BACKEND = "OneBackend"
+    SEVERAL_BACKENDS = "SeveralBackends"
+    # OwnershipLost
+    OWNED = "Owned"
+    NOT_OWNED = "NotOwned"
+    SUPERSEDED = "Superseded"
+
+
 class EventReason(StrEnum):
     """Reasons of Kubernetes Events, and of the structured log line that goes with each."""
 
@@ -140,3 +224,14 @@ class EventReason(StrEnum):
     HEARTBEAT_EXPIRED = "HeartbeatExpired"
     RESTARTED = "Restarted"
     TEMPLATE_REJECTED = "TemplateRejected"
+    ADOPTION_ATTEMPTED = "AdoptionAttempted"
+    ADOPTED = "Adopted"
+    ADOPTION_REFUSED = "AdoptionRefused"
+    DETACHED = "Detached"
+    UNOWNED_SHUTDOWN = "UnownedShutdown"
+    INSTANCE_STOPPED = "InstanceStopped"
+    INSTANCE_STOP_FAILED = "InstanceStopFailed"
+    INSTANCE_DUPLICATE_STOPPED = "InstanceDuplicateStopped"
+    LAUNCH_REFUSED = "LaunchRefused"
+    RECOVERY_DEADLINE_ELAPSED = "RecoveryDeadlineElapsed"
+    OWNERSHIP_LOST = "OwnershipLost"

@@ -6,9 +6,10 @@ Every field's docstring is its text in ``kubectl explain``.
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from tenure.model.errors import InvalidResource
+from tenure.model.hosted import HostedSession
+from tenure.model.objects import DNS_LABEL, Resource, SecretKeyRef, read_object, read_status
 from tenure.model.reasons import (
     DesiredState,
     EvictionPolicy,
@@ -19,32 +20,27 @@ from tenure.model.reasons import (
 )
 from tenure.model.status import Status
 from tenure.model.template import VerbatimTemplate
-from tenure.model.wire import Matching, Moment, WireModel, ranged, rule, rules
+from tenure.model.wire import Matching, WireModel, ranged, rule, rules
 
-GROUP = "tenure.dev"
-VERSION = "v1alpha1"
 KIND = "AgentProcess"
 PLURAL = "agentprocesses"
-API_VERSION = f"{GROUP}/{VERSION}"
 
 _BACKOFF = "maxSeconds (300 when left out) must not be less than initialSeconds (10 when left out)"
-_TEMPLATE = "must be given: the pod template of the agent"
-_DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_ONE_KIND = (
+    "exactly one of template and session must be given: the pod template of the agent, "
+    "or its session in a ControlServer"
+)
+_SESSION_STAYS = (
+    "session must stay as it is, and cannot be given or taken away later; make another AgentProcess instead"
+)
 
 _PROCESS_KIND = Matching(
     r"^[^\x00-\x1f\x7f-\x9f]+$", "must have 1 to 63 characters, none of them a control character"
 )
 _DATABASE = Matching(
-    f"^{_DNS_LABEL}$",
+    f"^{DNS_LABEL}$",
     "must be the name of one of the operator's databases: lower case letters, digits and dashes, "
     "with a letter or digit at both ends",
-)
-_SECRET_NAME = Matching(
-    rf"^{_DNS_LABEL}(\.{_DNS_LABEL})*$",
-    "must be the name of a Secret in the same namespace: lower case letters, digits, dashes and dots",
-)
-_SECRET_KEY = Matching(
-    r"^[-._a-zA-Z0-9]+$", "must be a key of that Secret: letters, digits, dashes, dots and underscores"
 )
 
 
@@ -88,18 +84,6 @@ class Hung(WireModel):
     """How many liveness intervals an expired heartbeat is waited for before the agent counts as hung."""
 
 
-class SecretKeyRef(WireModel):
-    """A key of a Secret in the same namespace."""
-
-    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
-
-    name: Annotated[str, Field(max_length=253), _SECRET_NAME]
-    """The name of the Secret."""
-
-    key: Annotated[str, Field(max_length=253), _SECRET_KEY]
-    """The key whose value is the database URL."""
-
-
 class Liveness(WireModel):
     """Where the agent reports that it is alive."""
 
@@ -123,13 +107,29 @@ class Liveness(WireModel):
 class AgentProcessSpec(WireModel):
     """What is wanted of the agent."""
 
-    # The template is required by a rule, not by the schema: "Required value" alone does not say what is
-    # missing. With hosted agents the rule becomes "exactly one of".
+    # That one of the two is required is said by rules, not by the schema: "Required value" alone does not say what
+    # is missing.
     model_config = ConfigDict(
-        json_schema_extra={
-            "required": [],
-            **rules(rule("has(self.template)", _TEMPLATE, reason="FieldValueRequired", field=".template")),
-        }
+        json_schema_extra=rules(
+            rule(
+                "has(self.template) || has(self.session)",
+                _ONE_KIND,
+                reason="FieldValueRequired",
+                field=".template",
+            ),
+            rule(
+                "!has(self.template) || !has(self.session)",
+                _ONE_KIND,
+                reason="FieldValueForbidden",
+                field=".session",
+            ),
+            rule(
+                "has(self.session) == has(oldSelf.session)"
+                " && (!has(self.session) || self.session == oldSelf.session)",
+                _SESSION_STAYS,
+                field=".session",
+            ),
+        )
     )
 
     desired_state: DesiredState = DesiredState.RUNNING
@@ -173,49 +173,27 @@ class AgentProcessSpec(WireModel):
     """ProtectWhileBusy: while the agent holds a task, its pod carries the annotations by which
     cluster-autoscaler and Karpenter spare it. Allow turns that off."""
 
-    template: VerbatimTemplate
+    template: VerbatimTemplate | None = None
     """The pod template of the agent, carried to the pod as it is written here. Its first container is the
     agent. A change replaces a running instance, drained first; it never starts a stopped one."""
 
+    session: HostedSession | None = None
+    """The session of a hosted agent: instead of a pod of its own it is an instance in a ControlServer, and
+    outlives its backend. It stays as it was given."""
 
-class Metadata(WireModel):
-    """What the operator uses of an object's metadata."""
-
-    name: str
-    namespace: str
-    uid: Annotated[str, Field(min_length=1)]
-    generation: int = 0
-    resource_version: str = ""
-    creation_timestamp: Moment | None = None
-    deletion_timestamp: Moment | None = None
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if (self.template is None) == (self.session is None):
+            raise ValueError(_ONE_KIND)
+        return self
 
 
-class AgentProcess(WireModel):
-    """One long-running agent in a pod of its own, which is stopped without losing its work."""
+class AgentProcess(Resource):
+    """One long-running agent, in a pod of its own or hosted by a ControlServer, which is stopped without losing
+    its work."""
 
-    metadata: Metadata
     spec: AgentProcessSpec
     status: Status = Status()
-
-    @property
-    def name(self) -> str:
-        """The object's name."""
-        return self.metadata.name
-
-    @property
-    def namespace(self) -> str:
-        """The object's namespace."""
-        return self.metadata.namespace
-
-    @property
-    def uid(self) -> str:
-        """The object's UID, by which its children know it."""
-        return self.metadata.uid
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """``(namespace, name)``."""
-        return self.metadata.namespace, self.metadata.name
 
     @property
     def process_kind(self) -> str:
@@ -223,9 +201,11 @@ class AgentProcess(WireModel):
         return self.spec.process_kind or self.metadata.name
 
     @property
-    def deleting(self) -> bool:
-        """Whether somebody has deleted the object."""
-        return self.metadata.deletion_timestamp is not None
+    def template(self) -> dict[str, Any]:
+        """The pod template. Raises ``LookupError`` for a hosted agent, which has no pod of its own."""
+        if self.spec.template is None:
+            raise LookupError("a hosted agent has no pod template")
+        return self.spec.template
 
 
 def parse_agent_process(raw: Mapping[str, Any]) -> AgentProcess:
@@ -235,31 +215,9 @@ def parse_agent_process(raw: Mapping[str, Any]) -> AgentProcess:
     Raises ``InvalidResource`` when a value is none that this version knows: whoever does not understand an
     object does not act upon it.
     """
-    try:
-        return AgentProcess.model_validate(raw)
-    except ValidationError as error:
-        problems = tuple(
-            _sentence(problem) for problem in error.errors(include_url=False, include_input=False)
-        )
-        raise InvalidResource(_name_of(raw), problems) from None
+    return read_object(AgentProcess, raw)
 
 
 def parse_status(raw: Mapping[str, Any]) -> Status:
     """The status alone, of an object whose spec may be unreadable. Raises ``InvalidResource``."""
-    try:
-        return Status.model_validate(raw.get("status") or {})
-    except ValidationError:
-        raise InvalidResource(_name_of(raw), ("status: not understood",)) from None
-
-
-def _sentence(problem: Mapping[str, Any]) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
-    said = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{path}: {said[0].lower() + said[1:] if said.startswith(('Input', 'Field')) else said}"
-
-
-def _name_of(raw: Mapping[str, Any]) -> str:
-    metadata = raw.get("metadata")
-    if not isinstance(metadata, Mapping):
-        return "an object without metadata"
-    return f"{metadata.get('namespace', '?')}/{metadata.get('name', '?')}"
+    return read_status(Status, raw)

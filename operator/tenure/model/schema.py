@@ -8,9 +8,13 @@ Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/cust
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from tenure.model.resources import GROUP, KIND, PLURAL, VERSION, AgentProcess, AgentProcessSpec
+from tenure.model import control_server, resources
+from tenure.model.columns import AGENT_PROCESS, CONTROL_SERVER
+from tenure.model.objects import GROUP, VERSION, Resource
+from tenure.model.server_status import ServerStatus
 from tenure.model.status import Status
 from tenure.model.wire import WireModel, rule
 
@@ -25,27 +29,72 @@ _ORDER = ("type", "format", "description", "default", "enum", "required", "prope
 _DROPPED = ("title", "propertyNames", "$defs")
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What is different from one kind to the next."""
+
+    kind: str
+    plural: str
+    short: str
+    resource: type[Resource]
+    spec: type[WireModel]
+    status: type[WireModel]
+    columns: tuple[Json, ...]
+    selectable: tuple[str, ...]
+
+
 def crds() -> dict[str, Json]:
     """Every CRD, by the name of the file that it goes into."""
-    return {"agentprocess.yaml": agent_process_crd()}
+    return {"agentprocess.yaml": agent_process_crd(), "controlserver.yaml": control_server_crd()}
 
 
 def agent_process_crd() -> Json:
     """The CRD of AgentProcess as a plain dict, ready for YAML. The same models give the same dict, order
     included."""
+    return _definition(
+        _Kind(
+            kind=resources.KIND,
+            plural=resources.PLURAL,
+            short="ap",
+            resource=resources.AgentProcess,
+            spec=resources.AgentProcessSpec,
+            status=Status,
+            columns=AGENT_PROCESS,
+            selectable=(".spec.desiredState", ".status.phase"),
+        )
+    )
+
+
+def control_server_crd() -> Json:
+    """The CRD of ControlServer, likewise."""
+    return _definition(
+        _Kind(
+            kind=control_server.KIND,
+            plural=control_server.PLURAL,
+            short="cs",
+            resource=control_server.ControlServer,
+            spec=control_server.ControlServerSpec,
+            status=ServerStatus,
+            columns=CONTROL_SERVER,
+            selectable=(".spec.agentSurvival", ".status.phase"),
+        )
+    )
+
+
+def _definition(of: _Kind) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "metadata": {"name": f"{of.plural}.{GROUP}"},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": KIND,
-                "listKind": f"{KIND}List",
-                "plural": PLURAL,
-                "singular": KIND.lower(),
-                "shortNames": ["ap"],
+                "kind": of.kind,
+                "listKind": f"{of.kind}List",
+                "plural": of.plural,
+                "singular": of.kind.lower(),
+                "shortNames": [of.short],
                 "categories": ["tenure"],
             },
             "versions": [
@@ -54,55 +103,29 @@ def agent_process_crd() -> Json:
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": _columns(),
-                    "selectableFields": [
-                        {"jsonPath": ".spec.desiredState"},
-                        {"jsonPath": ".status.phase"},
-                    ],
-                    "schema": {"openAPIV3Schema": _root()},
+                    "additionalPrinterColumns": list(of.columns),
+                    "selectableFields": [{"jsonPath": path} for path in of.selectable],
+                    "schema": {"openAPIV3Schema": _root(of)},
                 }
             ],
         },
     }
 
 
-def _root() -> Json:
+def _root(of: _Kind) -> Json:
     return {
         "type": "object",
-        "description": _one_line(AgentProcess.__doc__ or ""),
+        "description": _one_line(of.resource.__doc__ or ""),
         "required": ["spec"],
         "x-kubernetes-validations": [NAME_LIMIT_RULE],
         "properties": {
             "apiVersion": {"type": "string", "maxLength": 253},
             "kind": {"type": "string", "maxLength": 63},
             "metadata": {"type": "object"},
-            "spec": structural(AgentProcessSpec),
-            "status": _without_defaults(structural(Status)),
+            "spec": structural(of.spec),
+            "status": _without_defaults(structural(of.status)),
         },
     }
-
-
-def _columns() -> list[Json]:
-    """What fits 100 characters behind a name of 30, with the longest phase and origin that there are."""
-    ready = '.status.conditions[?(@.type=="Ready")]'
-    alive = '.status.conditions[?(@.type=="Alive")]'
-    return [
-        _column("Phase", "string", ".status.phase", "a summary of what the agent does"),
-        _column("Ready", "string", f"{ready}.status", "running, or stopped as asked"),
-        _column("Task", "integer", ".status.currentTask.id", "the task that the agent holds"),
-        _column("Stop", "string", ".status.stop.origin", "who asked the latest instance to stop"),
-        _column("Restarts", "integer", ".status.restarts", "new instances after ends that nobody asked for"),
-        _column("Age", "date", ".metadata.creationTimestamp", "time since the resource was made"),
-        _column("Desired", "string", ".spec.desiredState", "what is wanted of the agent", wide=True),
-        _column("Alive", "string", f"{alive}.status", "whether the agent's heartbeat is fresh", wide=True),
-        _column("Reason", "string", f"{ready}.reason", "why it is Ready, or is not", wide=True),
-        _column("Pod", "string", ".status.instance.podName", "the pod of the latest instance", wide=True),
-    ]
-
-
-def _column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Json:
-    column: Json = {"name": name, "type": kind, "jsonPath": path, "description": description}
-    return column | ({"priority": 1} if wide else {})
 
 
 def structural(model: type[WireModel]) -> Json:

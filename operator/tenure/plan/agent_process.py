@@ -266,7 +266,7 @@ def _stuck_in(observation: Observation, status: Status) -> float | None:
 def _protection(
     resource: AgentProcess, pod: PodView, row: RowVerdict, memory: Memory, clock: float, *, stopping: bool
 ) -> list[Action]:
-    if stopping or pod.terminating or protection_is_the_authors(resource.spec.template):
+    if stopping or pod.terminating or protection_is_the_authors(resource.template):
         return []
     allowed = resource.spec.eviction is EvictionPolicy.ALLOW
     on = protected(pod.annotations)

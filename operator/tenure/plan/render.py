@@ -9,9 +9,10 @@ from copy import deepcopy
 from typing import Any
 
 from tenure.model.ids import child_name
+from tenure.model.objects import API_VERSION
 from tenure.model.pods import AGENT_ROLE, OWNER_KIND, ROLE_LABEL
 from tenure.model.reasons import LivenessMode
-from tenure.model.resources import API_VERSION, AgentProcess
+from tenure.model.resources import AgentProcess
 
 HASH_ANNOTATION = "tenure.dev/template-hash"
 TOKEN_ANNOTATION = "tenure.dev/restart-token"  # noqa: S105 (not a credential: spec.restartToken)
@@ -29,7 +30,7 @@ a node", "Disruption: pod-level controls")."""
 
 def render_pod(resource: AgentProcess, ordinal: int, template_hash: str) -> dict[str, Any]:
     """The JSON of the pod number ``ordinal``; shares nothing with the template."""
-    template = deepcopy(dict(resource.spec.template))
+    template = deepcopy(resource.template)
     metadata = template.get("metadata") or {}
     spec: dict[str, Any] = template["spec"]
     spec["restartPolicy"] = "Never"

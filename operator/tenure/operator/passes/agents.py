@@ -7,8 +7,9 @@ import structlog
 from tenure.cluster.errors import Refused
 from tenure.cluster.ports import AgentCluster
 from tenure.model.errors import UnreadableObject
+from tenure.model.objects import API_VERSION
 from tenure.model.reasons import EventReason, Phase
-from tenure.model.resources import API_VERSION, KIND
+from tenure.model.resources import KIND
 from tenure.model.status import Status
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
@@ -17,7 +18,7 @@ from tenure.operator.passes.deeds import Actor, Done
 from tenure.operator.passes.gone import Undertaker
 from tenure.operator.passes.ledger import RETRY, StopWriter
 from tenure.operator.passes.misread import Complaint
-from tenure.operator.passes.sight import NotYet, Observer, Recollection, Sight, Tables
+from tenure.operator.passes.sight import Hosted, NotYet, Observer, Recollection, Sight, Tables
 from tenure.plan.actions import Action, Announcement, DeletePod, MarkRow, WriteStatus
 from tenure.plan.agent_process import plan_agent_process
 from tenure.plan.announcements import announcements
@@ -76,6 +77,9 @@ class AgentPass:
                 return None
             if sight is None:
                 return await self._gone(key, kept.uid)
+            if isinstance(sight, Hosted):
+                # It has no pod of its own; what is remembered of it would be an agent's that has one.
+                return None
             if isinstance(sight, NotYet):
                 return READING_AWAITED
             verdict, status = plan_agent_process(sight.observation), sight.status

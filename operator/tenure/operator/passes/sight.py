@@ -79,6 +79,11 @@ class NotYet:
     """The first reading of this agent's row is under way; to judge without it would be a guess."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """The agent is an instance in a ControlServer (``spec.session``): its life is not this pass's business."""
+
+
 class Observer:
     """Gathers observations for passes."""
 
@@ -96,7 +101,7 @@ class Observer:
         self._tables = tables
         self._clock = clock
 
-    async def look(self, key: ObjectKey, memory: Memory) -> Sight | NotYet | None:
+    async def look(self, key: ObjectKey, memory: Memory) -> Sight | NotYet | Hosted | None:
         """One snapshot; None when the cache has no such object.
 
         Raises ``ApiError`` when a live read fails, ``InvalidResource`` for an object that is not understood.
@@ -105,6 +110,8 @@ class Observer:
         if raw is None:
             return None
         resource = parse_agent_process(raw)
+        if resource.spec.session is not None:
+            return Hosted()
         own = own_pods(resource, self._cache.pods_of(key))
         status = with_instance(resource, own, self._clock.now())
         vanished = await self._vanished(key, resource, status, own)
@@ -118,7 +125,7 @@ class Observer:
             return NotYet()
         observation = Observation(
             resource=resource,
-            template_hash=template_hash(resource.spec.template),
+            template_hash=template_hash(resource.template),
             pods=pods,
             rows=reading,
             now=self._clock.now(),

@@ -1,0 +1,197 @@
+"""The pod template of a control server: merged with what the operator renders, and carried verbatim."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from tenure.model.wire import WireModel, rule, rules
+
+SERVER_CONTAINER = "server"
+"""The name of the container that is the control server; every other one of the template is carried beside it."""
+MIN_GRACE = 35
+"""Seconds: the server takes 25 to stop its instances, and some to write its last lines."""
+MAX_GRACE = 3600
+
+_HOST_NAME = "servers are told apart by the pod's own name, which is the host name that they see"
+_GRACE = f"terminationGracePeriodSeconds must be from {MIN_GRACE} to {MAX_GRACE} seconds, or left out"
+_PROBE = f"livenessProbe must be left out of the container {SERVER_CONTAINER}: a probe that fails would end every agent"
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "hostNetwork": (
+        "self.hostNetwork == false",
+        "hostNetwork must be left out: who may reach a server is told by addresses of pods",
+    ),
+    "hostname": ("", f"hostname must be left out: {_HOST_NAME}"),
+    "hostnameOverride": ("", f"hostnameOverride must be left out: {_HOST_NAME}"),
+    "setHostnameAsFQDN": (
+        "self.setHostnameAsFQDN == false",
+        f"setHostnameAsFQDN must be left out: {_HOST_NAME}",
+    ),
+    "restartPolicy": (
+        "self.restartPolicy == 'Never'",
+        "restartPolicy must be Never or left out: one pod is one lifetime of a server; "
+        "after its end the operator makes another",
+    ),
+}
+"""Fields of a pod spec that a server's template may not set: the CEL exception (a harmless value), the sentence."""
+
+_HARMLESS: dict[str, object] = {"hostNetwork": False, "setHostnameAsFQDN": False, "restartPolicy": "Never"}
+
+
+def _refusals() -> list[dict[str, str]]:
+    found = []
+    for name, (exception, sentence) in REFUSED.items():
+        cel = f"!has(self.{name})" + (f" || {exception}" if exception else "")
+        found.append(rule(cel, sentence, reason="FieldValueForbidden", field=f".{name}"))
+    grace = "self.terminationGracePeriodSeconds"
+    found.append(
+        rule(
+            f"!has({grace}) || ({grace} >= {MIN_GRACE} && {grace} <= {MAX_GRACE})",
+            _GRACE,
+            field=".terminationGracePeriodSeconds",
+        )
+    )
+    return found
+
+
+class ServerPodMetadata(WireModel):
+    """Labels and annotations for the server's pods; name and namespace follow from the ControlServer."""
+
+    labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=256)] | None = None
+    """Labels for the server's pods. Those under tenure.dev/ are the operator's."""
+
+    annotations: (
+        Annotated[dict[str, Annotated[str, Field(max_length=262144)]], Field(max_length=256)] | None
+    ) = None
+    """Annotations for the server's pods. Those under tenure.dev/ are the operator's."""
+
+    creation_timestamp: Annotated[str, Field(max_length=64)] | None = None
+    """Passed over. It is here because kubectl create writes it into templates, as null."""
+
+
+class _Verbatim(WireModel):
+    """Fields as in any pod."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class ServerContainer(WireModel):
+    """A container as in any pod; the API server checks it when the pod is made."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra=rules(
+            rule(
+                f"self.name != '{SERVER_CONTAINER}' || !has(self.livenessProbe)",
+                _PROBE,
+                reason="FieldValueForbidden",
+                field=".livenessProbe",
+            )
+        ),
+    )
+
+    name: Annotated[str, Field(max_length=63)]
+    """The container's name. What is said about the one named server is merged into the control server's own;
+    every other one is carried beside it."""
+
+    liveness_probe: _Verbatim | None = None
+    """Not allowed for the control server itself."""
+
+
+class PodOS(WireModel):
+    """The operating system that a pod needs."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Annotated[str, Field(max_length=63)] | None = None
+    """Its name: linux or windows. On Windows agents do not survive their backend."""
+
+
+class ServerPodSpec(WireModel):
+    """A pod spec as in any Deployment, of which every part may be left out, except for what the rules refuse."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=rules(*_refusals()))
+
+    containers: Annotated[tuple[ServerContainer, ...], Field(max_length=64)] | None = None
+    """Containers. The one named server is the control server; every other one is carried beside it."""
+
+    node_selector: (
+        Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=256)] | None
+    ) = None
+    """Labels of the nodes that the pod may run on. With kubernetes.io/os set to windows agents do not survive
+    their backend."""
+
+    os: PodOS | None = None
+    """The operating system that the pod needs."""
+
+    host_network: bool | None = None
+    """Not allowed for control servers."""
+
+    hostname: Annotated[str, Field(max_length=253)] | None = None
+    """Not allowed for control servers."""
+
+    hostname_override: Annotated[str, Field(max_length=253)] | None = None
+    """Not allowed for control servers."""
+
+    set_hostname_as_fqdn: bool | None = Field(default=None, alias="setHostnameAsFQDN")
+    """Not allowed for control servers."""
+
+    termination_grace_period_seconds: int | None = None
+    """How long the server may take to stop its agents, 35 seconds or more. 35 when left out."""
+
+    restart_policy: Annotated[str, Field(max_length=16)] | None = None
+    """Never, which is also what is taken when nothing is said."""
+
+
+class ServerPodTemplate(WireModel):
+    """A pod template, as in a Deployment, of which every part may be left out."""
+
+    metadata: ServerPodMetadata | None = None
+    """Labels and annotations for the server's pods."""
+
+    spec: ServerPodSpec | None = None
+    """The pod spec, merged with what the operator makes of the server."""
+
+
+def refusal_of_server(template: Mapping[str, Any]) -> str | None:
+    """The sentence that refuses ``template``, or None: the CRD's own rules again, for objects older than a rule.
+
+    Windows is none of them: what cannot survive is reported, not left unread.
+    """
+    spec = template.get("spec")
+    if spec is None:
+        return None
+    if not isinstance(spec, Mapping):
+        return "spec must be a pod spec, or left out"
+    containers = spec.get("containers") or []
+    if not isinstance(containers, list) or not all(isinstance(c, Mapping) for c in containers):
+        return "containers must be a list of containers, or left out"
+    if any(c.get("name") == SERVER_CONTAINER and "livenessProbe" in c for c in containers):
+        return _PROBE
+    for name, (_, sentence) in REFUSED.items():
+        if name in spec and spec[name] != _HARMLESS.get(name, ...):
+            return sentence
+    grace = spec.get("terminationGracePeriodSeconds", MIN_GRACE)
+    if not isinstance(grace, int) or not MIN_GRACE <= grace <= MAX_GRACE:
+        return _GRACE
+    return None
+
+
+def _checked(template: dict[str, Any]) -> dict[str, Any]:
+    if sentence := refusal_of_server(template):
+        raise ValueError(sentence)
+    return template
+
+
+class _ShownAsServerTemplate:
+    """The schema of a verbatim template is that of ``ServerPodTemplate``."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return handler(ServerPodTemplate.__pydantic_core_schema__)
+
+
+VerbatimServerTemplate = Annotated[dict[str, Any], AfterValidator(_checked), _ShownAsServerTemplate()]
+"""A server's pod template exactly as it is stored: a plain dict, not to be changed."""
