@@ -16,6 +16,7 @@ from acp.meta import PROTOCOL_VERSION
 from acp.utils import serialize_params
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from tenure import __version__
 from tenure.control.acp import stopping, translate
 from tenure.control.acp.contract import AgentExit, AgentFailed, Host, Launch
 from tenure.control.acp.pipes import Input, Output, Tail, read_from, tail_of, write_to
@@ -117,7 +118,7 @@ class Link:
             client_capabilities=acp.schema.ClientCapabilities(
                 fs=acp.schema.FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=True
             ),
-            client_info=acp.schema.Implementation(name="tenure", title="Tenure", version="1"),
+            client_info=acp.schema.Implementation(name="tenure", title="Tenure", version=__version__),
         )
         try:
             async with asyncio.timeout(INITIALIZE_SECONDS):
@@ -175,12 +176,13 @@ class Link:
         """End the agent and every process that comes from it, within ``budget`` seconds: cancel and close its
         input, then SIGTERM, then SIGKILL. Idempotent; concurrent calls share one stop. Never raises.
 
-        When the budget was not enough the ``failure`` of the answer is "unstoppable", and another call tries
-        again.
+        When the budget was not enough the ``failure`` of the answer is "unstoppable": it is gone on with, and
+        another call waits for that.
         """
         if self._stop is None or (self._stop.done() and not self._child.reaped):
             self._stop = asyncio.create_task(self._stopping(budget), name=f"agent-{self.pid}-stop")
-        return await asyncio.shield(self._stop)
+        await asyncio.wait([self._stop], timeout=max(budget, _LEAST_BUDGET))
+        return self._stop.result() if self._stop.done() else AgentExit(None, None, "unstoppable")
 
     # --- What the agent says
 
@@ -272,7 +274,7 @@ class Link:
             await self._judge()
             self._settle()
             self._judged.set()
-            await self._end_the_rest()
+            await self._end_the_rest(time.monotonic() + _FAILED_BUDGET, _FAILED_BUDGET / 4)
             self._settle()
             await self._tell_the_end()
         except Exception as error:  # noqa: BLE001
@@ -280,12 +282,12 @@ class Link:
         finally:
             self._judged.set()
 
-    async def _end_the_rest(self) -> None:
+    async def _end_the_rest(self, deadline: float, grace: float) -> None:
         for _ in range(_TRIES):
-            deadline = time.monotonic() + _FAILED_BUDGET
-            if await stopping.end(self._family, self._child, deadline, _FAILED_BUDGET / 4):
+            if await stopping.end(self._family, self._child, deadline, grace):
                 return
-            await asyncio.sleep(_FAILED_BUDGET)
+            deadline, grace = time.monotonic() + _FAILED_BUDGET, 0.0
+            await asyncio.sleep(0.1)
         _log.error("processes of an agent cannot be ended", pid=self.pid)
 
     async def _judge(self) -> None:
@@ -328,7 +330,7 @@ class Link:
             # by its parent only.
             await stopping.look(self._family)
             await self._politely(deadline - 0.5 * budget)
-            await stopping.end(self._family, self._child, deadline, 0.25 * budget)
+            await self._end_the_rest(deadline, 0.25 * budget)
         self._settle()
         await self._close()
         if not self._child.reaped:

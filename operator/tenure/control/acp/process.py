@@ -20,6 +20,9 @@ from tenure.control.acp.contract import AgentExit, AgentFailed
 BLOCKING = ThreadPoolExecutor(max_workers=32, thread_name_prefix="tenure-agents")
 """For walks over ``/proc``: not the loop's own executor, which anything else may have filled."""
 
+NICE = 10
+"""How much nicer agents are than the server. In a pod that concerns nobody else: pods share by their requests."""
+
 _children: set[int] = set()
 
 
@@ -63,6 +66,7 @@ class Child:
             if isinstance(error, OSError) and error.errno:
                 problem = f"{problem}: {os.strerror(error.errno)}"
         else:
+            _make_room(popen.pid)
             return cls(popen)
         # Outside of the handler: the exception quotes the command line.
         raise AgentFailed("not_started", problem)
@@ -130,6 +134,12 @@ class Child:
     def _ended(self, status: AgentExit) -> None:
         if not self.exit.done():
             self.exit.set_result(status)
+
+
+def _make_room(pid: int) -> None:
+    """Let the process, and what comes from it, run when we do not: what ends a fork bomb has to run, too."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PGRP, pid, min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICE))
 
 
 def _status(pid: int, options: int) -> AgentExit:

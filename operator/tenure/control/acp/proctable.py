@@ -12,12 +12,15 @@ import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MARK = "TENURE_INSTANCE_MARK"
 """Variable that names the instance in the environment of each of its processes."""
 _MARK = MARK.encode() + b"="
+CROWD = 100
+"""More processes than an instance has when all is well."""
 
 Identity = tuple[int, int]
 """A process: its id, and the instant of its start in ticks since boot, as ids come again."""
@@ -46,7 +49,7 @@ class Seen:
         return self.state not in "ZXx"
 
 
-@dataclass
+@dataclass(eq=False)
 class Family:
     """The processes of one instance. ``leaders`` are those that the server started for it itself, each of a
     session of its own, with the instants of their starts: an id whose instant is another one is somebody
@@ -55,6 +58,9 @@ class Family:
     mark: str
     leaders: dict[int, int] = field(default_factory=dict)
     known: set[Identity] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        _families[self.mark] = self
 
     def lead(self, pid: int) -> None:
         """A process that was just started leads a session of the instance."""
@@ -93,50 +99,86 @@ class Family:
 
 
 _NEVER = frozenset({0, 1})
+_families: "weakref.WeakValueDictionary[str, Family]" = weakref.WeakValueDictionary()
 
 _reading = threading.Lock()
 _latest: tuple[float, tuple[Seen, ...]] = (-1.0, ())
+_marks: dict[Identity, str] = {}
+"""The marks that the last reading found, and where it found none. They stay: who is of an instance has the
+mark from the moment of its fork, and the few that get it later are started by us, and known for that."""
 
 
 def table() -> tuple[Seen, ...]:
     """All processes, by a reading that began after this call. Callers at one time share a reading."""
-    global _latest
+    global _latest, _marks
     asked = time.monotonic()
     with _reading:
         if _latest[0] < asked:
             began = time.monotonic()
             _latest = (began, tuple(_read_all()))
+            _marks = {seen.identity: seen.mark for seen in _latest[1]}
         return _latest[1]
 
 
 def _read_all() -> Iterable[Seen]:
-    own = os.getuid()
+    found: dict[int, Seen] = {}
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
-            if name.isdigit() and (seen := read(int(name), own)):
-                yield seen
+            if name.isdigit() and (seen := read(int(name))):
+                found[seen.pid] = seen
+    marks: dict[int, str] = {}
+    uid = os.getuid()
+    for seen in found.values():
+        # Parents first. Without recursion: a chain of processes may be long.
+        line = [seen]
+        while line[-1].pid not in marks and line[-1].parent in found and len(line) <= len(found):
+            line.append(found[line[-1].parent])
+        while line:
+            one = line.pop()
+            if one.pid not in marks:
+                marks[one.pid] = _mark_of(one, marks.get(one.parent, ""), uid)
+    return [replace(seen, mark=marks[seen.pid]) for seen in found.values()]
 
 
-def read(pid: int, uid: int | None = None) -> Seen | None:
-    """One process; None when there is none. Environments are read of ``uid``'s own processes only."""
+def read(pid: int) -> Seen | None:
+    """One process, without its mark; None when there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        stat = _content(f"/proc/{pid}/stat", 4096)
         # The name, in brackets, may hold anything.
         fields = stat[stat.rindex(b")") + 2 :].split()
         state = fields[0].decode()
-        mark = _mark_of(pid, uid) if uid is not None and state not in "ZXx" else ""
-        return Seen(pid, int(fields[19]), state, int(fields[1]), int(fields[2]), int(fields[3]), mark)
+        return Seen(pid, int(fields[19]), state, int(fields[1]), int(fields[2]), int(fields[3]), "")
     except (OSError, ValueError, IndexError):
         return None
 
 
-def _mark_of(pid: int, uid: int) -> str:
+def _content(path: str, limit: int) -> bytes:
+    # Less than half the time of a file object; there are hundreds of them to read, while a fork bomb goes off.
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while len(content) < limit and (piece := os.read(handle, limit - len(content))):
+            content += piece
+        return content
+    finally:
+        os.close(handle)
+
+
+def _mark_of(seen: Seen, inherited: str, uid: int) -> str:
+    """The mark of a process: its parent's, if that one is of an instance of ours, or the one in its own
+    environment. Environments are slow to read: none is read twice."""
+    if inherited in _families:
+        return inherited
+    if seen.identity in _marks or not seen.alive:
+        return _marks.get(seen.identity, "")
+    return _mark_in_environment(seen.pid, uid)
+
+
+def _mark_in_environment(pid: int, uid: int) -> str:
     try:
         if uid and os.stat(f"/proc/{pid}").st_uid != uid:
             return ""
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environ = file.read(1024 * 1024)
+        environ = _content(f"/proc/{pid}/environ", 1024 * 1024)
     except OSError:
         return ""
     for variable in environ.split(b"\0"):
@@ -147,30 +189,41 @@ def _mark_of(pid: int, uid: int) -> str:
 
 def send(seen: Seen, number: int) -> None:
     """Send a signal to this process, and to no later one with its id (as far as the system can tell)."""
-    with contextlib.suppress(OSError):
-        if not hasattr(os, "pidfd_open"):
-            now = read(seen.pid)
-            if now is not None and now.start == seen.start:
-                os.kill(seen.pid, number)
-            return
+    try:
         handle = os.pidfd_open(seen.pid)
-        try:
-            now = read(seen.pid)
-            if now is not None and now.start == seen.start:
-                signal.pidfd_send_signal(handle, number)
-        finally:
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):
+        # Not there, or forbidden.
+        handle = -1
+    try:
+        now = read(seen.pid)
+        if now is None or now.start != seen.start:
+            return
+        if handle < 0:
+            os.kill(seen.pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except OSError:
+        # It is gone.
+        pass
+    finally:
+        if handle >= 0:
             os.close(handle)
 
 
 def send_all(members: Iterable[Seen], number: int) -> None:
-    """Send a signal to all: by groups, which the kernel does in one go, and to each."""
-    own = (os.getpgrp(), os.getsid(0))
-    living = [seen for seen in members if seen.alive]
-    for group in {seen.group for seen in living if seen.group > 1 and seen.session != own[1]} - {own[0]}:
+    """Send a signal to all: by groups, which the kernel does in one go, and singly to who is in ours."""
+    own = os.getsid(0)
+    groups: set[int] = set()
+    for seen in members:
+        if seen.alive and seen.session != own and seen.group > 1:
+            groups.add(seen.group)
+        elif seen.alive:
+            send(seen, number)
+    for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, number)
-    for seen in living:
-        send(seen, number)
 
 
 def _blind() -> bool:
@@ -182,6 +235,17 @@ def _send_leaders(family: Family, number: int) -> None:
     for pid in tuple(family.leaders):
         with contextlib.suppress(OSError):
             os.killpg(pid, number)
+
+
+def look(family: Family) -> None:
+    """Remember who belongs to the family now. When they are a crowd, all but the leaders are stopped: so a
+    fork bomb takes from nobody what it takes to end it."""
+    members = living(family)
+    if len(members) > CROWD:
+        send_all([seen for seen in members if seen.group not in family.leaders], signal.SIGSTOP)
+        for seen in members:
+            if seen.group in family.leaders and seen.pid not in family.leaders:
+                send(seen, signal.SIGSTOP)
 
 
 def living(family: Family) -> list[Seen]:

@@ -11,8 +11,8 @@ _LOOK = 0.03
 
 
 async def look(family: Family) -> None:
-    """Remember who belongs to the family now."""
-    await asyncio.get_running_loop().run_in_executor(BLOCKING, proctable.living, family)
+    """What to do first: ``proctable.look``."""
+    await asyncio.get_running_loop().run_in_executor(BLOCKING, proctable.look, family)
 
 
 async def end(family: Family, child: Child, deadline: float, grace: float) -> bool:

@@ -118,6 +118,25 @@ async def test_a_command_is_run_and_counts_as_busy(start: Start, workspace: Path
     await link.prompt("run exit 0", ())
 
 
+async def test_a_command_begins_in_the_workspace_and_keeps_the_mark_of_its_instance(
+    start: Start, workspace: Path
+) -> None:
+    link, host = await start()
+    variables = [{"name": "TENURE_INSTANCE_MARK", "value": "another"}, {"name": "OWN", "value": "x"}]
+    create = {"sessionId": "s", "command": "sh", "args": ["-c", "pwd > where; env > env"], "env": variables}
+    ask = json.dumps({"sessionId": "s", "terminalId": "terminal-1"})
+    await link.prompt(f"call terminal/create {json.dumps(create)}\ncall terminal/wait_for_exit {ask}", ())
+    assert (workspace / "where").read_text() == f"{workspace}\n"
+    seen = (workspace / "env").read_text().splitlines()
+    assert "OWN=x" in seen
+    assert "TENURE_INSTANCE_MARK=another" not in seen
+    for cwd in ("/", str(workspace.parent), "relative", str(workspace / "absent")):
+        await link.prompt(f"call terminal/create {json.dumps({**create, 'cwd': cwd})}", ())
+        assert host.texts[-1] == "refused: -32602"
+    await link.prompt(f"call terminal/create {json.dumps({**create, 'command': '/no/such'})}", ())
+    assert host.texts[-1] == "refused: -32000"
+
+
 async def test_a_terminal_keeps_the_end_of_its_output_from_a_characters_beginning_on(start: Start) -> None:
     link, host = await start()
     create = {"sessionId": "s", "command": "printf", "args": ["a€€€"], "outputByteLimit": 7}

@@ -64,7 +64,7 @@ def test_a_reading_shows_this_process() -> None:
 
 
 def test_without_proc_the_groups_that_the_server_started_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proctable, "read", lambda pid, uid=None: None)
+    monkeypatch.setattr(proctable, "read", lambda pid: None)
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(proctable.os, "killpg", lambda group, number: sent.append((group, number)))
     family = Family("m", {100: 5})
