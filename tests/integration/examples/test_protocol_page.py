@@ -153,7 +153,7 @@ async def test_each_route_gives_each_status_of_its_row() -> None:
         owner = await _own(caller, owner)
         owner = await _host(caller, owner)
         await _shut_down(caller, owner)
-        assert await server.ended() == 0
+        assert await server.ended(within=60) == 0
     wanted = {route: statuses - {s for r, s in UNTRIED if r == route} for route, statuses in STATUSES.items()}
     assert caller.seen == wanted
 
@@ -260,22 +260,29 @@ async def test_the_session_by_hand_goes_as_it_is_shown() -> None:
             await _retrace(console, env)
         await _converse(server, env["TOKEN"], next(block for block in blocks(PAGE, "json")))
         await _retrace(consoles[-1], env)
-        assert await server.ended() == 0
+        assert await server.ended(within=60) == 0
+
+
+async def _typed(command: str, env: dict[str, str]) -> str:
+    run = await asyncio.create_subprocess_shell(
+        command, env=env, executable="/bin/bash", stdout=subprocess.PIPE
+    )
+    return (await run.communicate())[0].decode()
 
 
 async def _retrace(console: str, env: dict[str, str]) -> None:
     """Run the commands; each answer has the shape that is shown. A credential in it is the one from then on."""
     for part in console.split("$ curl")[1:]:
         command, shown = ("curl" + part).split("\n", 1)
-        run = await asyncio.create_subprocess_shell(
-            command, env=env, executable="/bin/bash", stdout=subprocess.PIPE
-        )
-        output = (await run.communicate())[0].decode()
+        output = await _typed(command, env)
+        if "DELETE" in command and "try again" in output:
+            # On a machine this busy the agent may outlast the budget: the page says that it may be repeated.
+            output = await _typed(command, env)
         if not shown.strip():
             assert not output
             continue
         answer = json.loads(output)
-        assert shape(answer) == shape(json.loads(shown)), command
+        assert shape(answer) == shape(json.loads(shown)), f"{command}: {answer.get('error')}"
         env["TOKEN"] = answer.get("token") or answer.get("credential") or env.get("TOKEN", "")
 
 
@@ -285,7 +292,7 @@ async def _converse(server: RunningServer, token: str, shown: str) -> None:
     async with (
         aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session,
         session.ws_connect(url, heartbeat=None) as socket,
-        asyncio.timeout(60),
+        asyncio.timeout(150),
     ):
         for line in shown.splitlines():
             frame = json.loads(line[2:])
