@@ -28,6 +28,8 @@ class Scene:
     server: RunningServer
     database_url: str
     directory: Path
+    state: Path = Path()
+    """Where the owner keeps its credential."""
     _processes: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     @property
@@ -39,9 +41,13 @@ class Scene:
     def nonce_file(self) -> Path:
         return self.directory / "nonce"
 
-    @property
-    def state(self) -> Path:
-        return self.directory / "owner" / "credential.json"
+    def __post_init__(self) -> None:
+        if self.state == Path():
+            self.state = self.directory / "owner" / "credential.json"
+
+    def workspace(self, session_id: str = SESSION) -> Path:
+        """The workspace of a session: of this test's alone."""
+        return self.server.workspace(f"{self.directory.name}-{session_id}")
 
     def owner(self) -> LocalOwner:
         """The source of a backend without Kubernetes."""
@@ -71,7 +77,7 @@ class Scene:
         order: dict[str, Any] = {
             "session_id": session_id,
             "task_id": f"task-of-{session_id}",
-            "workspace_path": str(self.server.workspace(session_id)),
+            "workspace_path": str(self.workspace(session_id)),
             "agent_command": self.command(),
         }
         return await backend.launch(**(order | options))
@@ -128,7 +134,7 @@ class Scene:
                 "nonce_file": str(self.nonce_file),
                 "state": str(self.state),
                 "database": self.database_url,
-                "workspace": str(self.server.workspace(SESSION)),
+                "workspace": str(self.workspace()),
                 "command": self.command(),
                 "text": text,
                 "kill": kill,

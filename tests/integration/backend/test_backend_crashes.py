@@ -2,7 +2,7 @@
 
 import pytest
 from tests.integration.backend.driver import STEPS
-from tests.integration.backend.scene import SESSION, Scene
+from tests.integration.backend.scene import Scene
 
 MOMENTS = [
     f"{when} {step}" for step in STEPS for when in ("before", "after") if step not in ("store", "ended")
@@ -11,8 +11,17 @@ WORK = "say working\nappend out.txt once\nsay done"
 
 
 @pytest.mark.accept("S-001.2", "S-001.4", "S-004.1", "S-004.4", "S-004.6")
-@pytest.mark.parametrize("kill", [*MOMENTS, "after store", "before ended", "after ended"])
+@pytest.mark.parametrize("kill", [*MOMENTS, "before ended", "after ended"])
 async def test_what_a_killed_backend_began_the_next_one_finishes_once(scene: Scene, kill: str) -> None:
+    await finished_by_the_next_one(scene, kill)
+
+
+@pytest.mark.parametrize("kill", ["after store", "before record", "after record"])
+async def test_also_when_the_server_was_new(fresh_scene: Scene, kill: str) -> None:
+    await finished_by_the_next_one(fresh_scene, kill)
+
+
+async def finished_by_the_next_one(scene: Scene, kill: str) -> None:
     assert await scene.run(text=WORK, kill=kill) == -9
     assert await scene.run(text=WORK) == 0
 
@@ -20,7 +29,7 @@ async def test_what_a_killed_backend_began_the_next_one_finishes_once(scene: Sce
     assert len(scene.told("session")) == 1
     assert len(scene.told("prompt")) == 1, "the prompt was given to it once"
     assert len(scene.told("finished")) == 1
-    assert (scene.server.workspace(SESSION) / "out.txt").read_text().split() == ["once"]
+    assert (scene.workspace() / "out.txt").read_text().split() == ["once"]
     assert await scene.turns() == ["completed"]
     assert await scene.execution() == "stopped"
     # A stop that the former process had begun is finished; what it was for nobody knows any more.

@@ -1,7 +1,7 @@
 """Launch, prompt, events, permission, outcome, stop: what each answers, and what is in the database after it."""
 
 import pytest
-from tests.integration.backend.scene import SESSION, Scene
+from tests.integration.backend.scene import Scene
 from tests.support.control import RunningServer
 
 from tenure.backend import Backend, Final, FinalError, HandOverDirectory, Retry, RetryableError, TurnState
@@ -24,7 +24,7 @@ async def test_a_session_is_launched_prompted_and_stopped_and_every_step_is_in_t
         assert types[-2:] == ["message_chunk", "complete"]
         assert await scene.turns() == ["completed"]
         assert await scene.session_state() == "waiting_for_input"
-        assert (scene.server.workspace(SESSION) / "out.txt").read_text() == "done"
+        assert (scene.workspace() / "out.txt").read_text() == "done"
         await session.stop(completed=True)
         assert await scene.execution() == "stopped"
         assert await scene.session_state() == "completed"
@@ -181,7 +181,7 @@ async def test_an_environment_and_a_prompt_are_in_no_row_and_no_log(
         turn = await session.prompt("environ env.json\nsay canary-in-prompt\nfail -32000")
         assert (await turn.outcome()).state is TurnState.FAILED
         await session.stop()
-    assert "canary-in-env" in (scene.server.workspace(SESSION) / "env.json").read_text()
+    assert "canary-in-env" in (scene.workspace() / "env.json").read_text()
     for table in ("control_servers", "tasks", "sessions", "executors_running", "turns"):
         rows = await scene.fetch(f"SELECT t::text FROM tenure.{table} t")
         assert rows

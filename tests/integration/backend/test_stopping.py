@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.integration.backend.scene import SESSION, Scene
+from tests.integration.backend.scene import Scene
 
 from tenure.backend import Final, FinalError, TurnState
 from tenure.storage.records.executions import Executions
@@ -22,7 +22,7 @@ async def test_a_drain_waits_for_the_open_turn_and_refuses_another(scene: Scene)
         gate.touch()
         await stopping
         assert (await turn.outcome()).state is TurnState.COMPLETED
-        assert (scene.server.workspace(SESSION) / "out.txt").read_text().split() == ["finished"]
+        assert (scene.workspace() / "out.txt").read_text().split() == ["finished"]
         assert await scene.session_state() == "completed"
         assert scene.server.descendants() == []
 
