@@ -6,7 +6,7 @@ the permissions cannot be narrower or wider than what the code does.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 
 class Verb(StrEnum):
@@ -58,10 +58,24 @@ class Resource:
 
 AGENT_PROCESSES = Resource("tenure.dev", "v1alpha1", "agentprocesses")
 AGENT_PROCESS_STATUS = Resource("tenure.dev", "v1alpha1", "agentprocesses", "status")
+CONTROL_SERVERS = Resource("tenure.dev", "v1alpha1", "controlservers")
+CONTROL_SERVER_STATUS = Resource("tenure.dev", "v1alpha1", "controlservers", "status")
 PODS = Resource("", "v1", "pods")
+POD_STATUS = Resource("", "v1", "pods", "status")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 SECRETS = Resource("", "v1", "secrets")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims")
+DISRUPTION_BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
+
+
+class Companion(Enum):
+    """What stands beside a control server's pod."""
+
+    CLAIM = CLAIMS
+    DISRUPTION_BUDGET = DISRUPTION_BUDGETS
+    NETWORK_POLICY = NETWORK_POLICIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,24 @@ CALLS: tuple[Call, ...] = (
     Call(PODS, Verb.CREATE, "start an agent"),
     Call(PODS, Verb.PATCH, "mark a busy agent so that autoscalers spare it"),
     Call(PODS, Verb.DELETE, "drain an agent, or clear away an ended pod"),
+    Call(CONTROL_SERVERS, Verb.LIST, "know the control servers; sweep the cache against the truth"),
+    Call(CONTROL_SERVERS, Verb.WATCH, "be told of a changed control server", watched=True),
+    Call(CONTROL_SERVERS, Verb.GET, "read a control server live before acting on it"),
+    Call(CONTROL_SERVER_STATUS, Verb.PATCH, "say what is true of a control server"),
+    Call(POD_STATUS, Verb.PATCH, "tell a backend's pod, by its readiness gate, that recovery is over"),
+    Call(SECRETS, Verb.GET, "read a server's credential, by its name"),
+    Call(SECRETS, Verb.CREATE, "keep a server's nonce, credential and hand-over"),
+    Call(SECRETS, Verb.UPDATE, "keep a rotated credential; fill and empty the hand-over"),
+    Call(SECRETS, Verb.DELETE, "take back a nonce that was handed in"),
+    Call(CLAIMS, Verb.GET, "see whose a server's volume claim is"),
+    Call(CLAIMS, Verb.CREATE, "claim a volume for a server"),
+    Call(DISRUPTION_BUDGETS, Verb.GET, "see whose a disruption budget is"),
+    Call(DISRUPTION_BUDGETS, Verb.CREATE, "keep drains away from a server that hosts instances"),
+    Call(DISRUPTION_BUDGETS, Verb.UPDATE, "correct a disruption budget of ours"),
+    Call(DISRUPTION_BUDGETS, Verb.DELETE, "let drains move a server that hosts nothing"),
+    Call(NETWORK_POLICIES, Verb.GET, "see whose a network policy is"),
+    Call(NETWORK_POLICIES, Verb.CREATE, "let only operator and backend reach a server"),
+    Call(NETWORK_POLICIES, Verb.UPDATE, "correct a network policy of ours"),
     Call(EVENTS, Verb.CREATE, "tell people what happened"),
     Call(LEASES, Verb.GET, "see who drives this scope"),
     Call(LEASES, Verb.CREATE, "be the first to drive this scope"),
