@@ -156,6 +156,17 @@ def test_the_secret_beats_the_record() -> None:
     assert (plan.step, plan.owed) == (steps.Enumerate("pod-1"), (steps.Confirm("pod-1", 3),))
 
 
+def test_of_one_rotation_the_secret_says_for_which_incarnation_it_was() -> None:
+    found = step(contacted(pods=(server_pod(secret=secret(2)),)))
+    assert isinstance(found, steps.StoreRecord)
+    assert (found.adopted_by, found.rotation_id) == ("new", 2)
+
+
+def test_a_secret_that_is_older_than_the_record_is_what_the_server_is_asked_with() -> None:
+    found = contacted(record=replace(ADOPTED_BEFORE, rotation_id=9))
+    assert step(found) == steps.Contact("pod-1")
+
+
 def test_a_confirmation_that_fails_holds_nothing_up() -> None:
     found = state(record=record(rotation_confirmed=False))
     assert next_step(found) == type(next_step(found))(Nothing(Idle.UP_TO_DATE), (steps.Confirm("pod-1", 2),))
@@ -237,8 +248,8 @@ def test_a_nonce_that_was_used_or_is_gone_makes_the_pod_worthless() -> None:
 def test_a_bootstrap_secret_whose_pod_has_come_and_gone_is_not_used_again() -> None:
     found = vacant(bootstraps=(Bootstrap(2, VACANT.vacancy),), next_ordinal=3)
     assert step(found) == steps.CreateBootstrap(3, VACANT.vacancy)
-    other = vacant(bootstraps=(Bootstrap(2, "another vacancy"),))
-    assert step(other) == steps.CreateBootstrap(3, VACANT.vacancy)
+    other = vacant(bootstraps=(Bootstrap(2, "another vacancy"), Bootstrap(3, "another vacancy")))
+    assert step(other) == steps.CreateBootstrap(4, VACANT.vacancy)
 
 
 def test_of_two_pods_made_for_one_vacancy_the_one_that_came_farther_stays() -> None:
@@ -270,6 +281,15 @@ def test_a_fresh_server_of_an_incarnation_that_is_over_is_recorded_for_it_and_th
 def test_a_refused_server_is_not_taken_for_the_fresh_one() -> None:
     refused = replace(FRESH_POD, uid="pod-1", ordinal=1)
     assert isinstance(step(vacant(pods=(refused,))), steps.CreateBootstrap)
+
+
+def test_no_two_vacancies_share_a_mark() -> None:
+    marks = [
+        replace(VACANT, adopted_by=a, pod_uid=p).vacancy for a in (None, "x", "y") for p in (None, "p", "q")
+    ]
+    assert len(set(marks)) == len(marks)
+    sibling = replace(FRESH_POD, vacancy=replace(VACANT, pod_uid="pod-0").vacancy)
+    assert isinstance(step(vacant(pods=(sibling,))), steps.CreateBootstrap)
 
 
 def test_while_an_adoption_is_in_flight_no_second_server_is_made() -> None:
