@@ -123,6 +123,30 @@ async def test_while_attached_a_request_that_finds_no_place_in_time_is_cancelled
         assert (await reader.event())["type"] == "permission_cancelled"
 
 
+@pytest.mark.accept("S-001.9")
+async def test_the_time_of_a_request_that_found_no_place_stands_still_during_a_detach(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    async with hosting(tmp_path, clock=clock, retention_limit=1, timing=Timing(announce=0.05)) as host:
+        hosted = await host.made()
+        reader = await host.attached(hosted, ack=True)
+        await reader.opened()
+        await reader.prompt("say fills the buffer\npermission May I?")
+        await eventually(lambda: len(hosted.permissions), within=SOON)
+        clock.now += 0.04
+        await host.detached(hosted, reader)
+        clock.now += 7 * 86400
+        again = await host.attached(hosted, ack=True)
+        await again.acknowledge((await again.event())["seq"])
+        event = await again.event()
+        assert event["type"] == "permission_request"
+        yes = {"pending_id": event["pending_id"], "option_id": "allow"}
+        await again.granted("agent.permissions.respond", yes)
+        await eventually(lambda: read_journal(host.journal, "permission"), within=SOON)
+        assert read_journal(host.journal, "permission")[0]["outcome"] == "allow"
+
+
 @pytest.mark.accept("S-001.10")
 async def test_a_stop_cancels_what_is_open_and_tells_the_reader(tmp_path: Path) -> None:
     async with hosting(tmp_path) as host:

@@ -91,9 +91,12 @@ async def test_a_peer_that_takes_nothing_does_not_hold_up_the_closing_of_streams
         hosted, stalled = await host.ready()
         await stalled.prompt("updates 600 60000")
         await eventually(lambda: hosted.outbox.paused, within=SOON)
+        connection = hosted.streams[0]._ws.get_extra_info("socket")
         async with asyncio.timeout(SOON):
             await host.instances.close_streams(0.2)
         await eventually(lambda: not hosted.streams, within=SOON)
+        # Not only given up: what it was to be told does not wait for it either.
+        await eventually(lambda: connection.fileno() == -1, within=SOON)
         again = await host.attached(hosted)
         assert (await again.until("complete"))[-1]["type"] == "complete"
 
