@@ -285,7 +285,7 @@ async def test_tls_that_is_never_finished_is_cut(monkeypatch: pytest.MonkeyPatch
         old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         with pytest.warns(DeprecationWarning):
             old.maximum_version = ssl.TLSVersion.TLSv1_1
-        with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
             await server.connect(b"", ssl=old, server_hostname="cs.tenure.invalid")
 
 
