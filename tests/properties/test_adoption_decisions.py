@@ -47,7 +47,7 @@ from tenure.plan.adoption.reconstruction import NotReadable, Rebuilt, RefusedMis
 from tenure.plan.adoption.repair import SessionView, reconcile
 from tests.properties.recovery import World
 from tests.properties.recovery_servers import Fault, Temper
-from tests.support.adoption import HOME, NOW, POD, ago, backend_pod, row, sources, view
+from tests.support.adoption import HOME, NOW, POD, SERVER, ago, backend_pod, row, sources, view
 
 CAPABILITIES = st.sampled_from((frozenset(), frozenset({"agent-survival.v1"}), frozenset({"other.v1"})))
 IDENTITIES = st.builds(Advertised, st.sampled_from(("", "server-1", "another")), CAPABILITIES)
@@ -138,7 +138,7 @@ def stops_of(decision: Decision) -> tuple[Stop, ...]:
 def test_every_live_instance_is_either_tracked_or_stopped_and_never_both(
     instances: tuple[Seen, ...], rows: tuple[InventoryRow, ...], tracked: frozenset[str]
 ) -> None:
-    found = correlate(instances, rows, POD, tracked)
+    found = correlate(instances, rows, SERVER, tracked)
     fate = Counter(stop.instance for stop in found.strays)
     for decision in found.decisions:
         fate.update(stop.instance for stop in stops_of(decision))
@@ -152,12 +152,12 @@ def test_every_live_instance_is_either_tracked_or_stopped_and_never_both(
 def test_every_live_row_is_decided_once_and_by_nothing_but_its_own_instances(
     instances: tuple[Seen, ...], rows: tuple[InventoryRow, ...], tracked: frozenset[str]
 ) -> None:
-    found = correlate(instances, rows, POD, tracked)
+    found = correlate(instances, rows, SERVER, tracked)
     expected = [r.session_id for r in rows if r.live and r.session_id not in tracked]
     assert [d.row.session_id for d in found.decisions] == expected
     for decision in found.decisions:
         session = decision.row.session_id
-        alone = correlate(tuple(i for i in instances if i.session_id == session), (decision.row,), POD)
+        alone = correlate(tuple(i for i in instances if i.session_id == session), (decision.row,), SERVER)
         assert alone.decisions == (decision,)
 
 
@@ -165,14 +165,14 @@ def test_every_live_row_is_decided_once_and_by_nothing_but_its_own_instances(
 def test_correlating_what_was_re_tracked_and_stopped_changes_nothing(
     instances: tuple[Seen, ...], rows: tuple[InventoryRow, ...]
 ) -> None:
-    first = correlate(instances, rows, POD)
+    first = correlate(instances, rows, SERVER)
     kept = {d.instance: d.row.session_id for d in first.decisions if isinstance(d, Retrack)}
     left = tuple(i for i in instances if i.id in kept)
-    again = correlate(left, rows, POD)
+    again = correlate(left, rows, SERVER)
     assert {d.instance for d in again.decisions if isinstance(d, Retrack)} == set(kept)
     assert all(not stops_of(d) for d in again.decisions)
     assert again.strays == ()
-    tracked = correlate(left, rows, POD, frozenset(kept.values()))
+    tracked = correlate(left, rows, SERVER, frozenset(kept.values()))
     assert not any(isinstance(d, Retrack) or stops_of(d) for d in tracked.decisions)
 
 
@@ -180,7 +180,7 @@ def test_correlating_what_was_re_tracked_and_stopped_changes_nothing(
 def test_stops_come_once_each_and_a_session_is_never_rebuilt_beside_an_agent_that_lives_on(
     instances: tuple[Seen, ...], rows: tuple[InventoryRow, ...], data: st.DataObject
 ) -> None:
-    for decision in correlate(instances, rows, POD).decisions:
+    for decision in correlate(instances, rows, SERVER).decisions:
         results: dict[str, StopResult] = {}
         for _ in range(30):
             found = settle(decision, results)
@@ -257,7 +257,7 @@ def test_a_rebuilt_execution_has_the_instances_own_roots_and_nothing_was_missing
     st.none()
     | st.builds(
         Enumeration,
-        st.sampled_from((POD, "pod-2")),
+        st.sampled_from((SERVER, frozenset({"pod-2"}))),
         st.sampled_from((frozenset(), frozenset({"instance-of-s1"}))),
         st.just(frozenset()),
         st.just(NOW),
@@ -278,7 +278,7 @@ def test_a_row_is_dead_only_by_its_own_pod_or_by_a_settled_look_at_its_own_serve
     verdict = judge_row(found, known)
     pod = found.container_identity or ""
     gone = not pod or pods.get(pod) in (PodLife.ABSENT, PodLife.ENDED)
-    looked = enumeration is not None and enumeration.settled and enumeration.pod == pod
+    looked = enumeration is not None and enumeration.settled and pod in enumeration.server
     if verdict is RowVerdict.DEAD:
         assert gone or (survival and looked and enumeration is not None and not enumeration.instances)
     if verdict is RowVerdict.LIVE and survival:

@@ -33,6 +33,8 @@ from tenure.protocol.outcome import TurnOutcome
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 HOME = "/home/of/installation"
 POD = "pod-1"
+SERVER = frozenset({POD, "server-1"})
+"""The names under which rows know the server of ``POD``."""
 OURS = Advertised("server-1", frozenset({"agent-survival.v1", "agent-delivery.v1"}))
 CREDENTIAL = Masked("ab" * 32)
 
@@ -110,7 +112,7 @@ def outcome(turn_id: int = 7, type: str = "complete", **fields: Any) -> TurnOutc
 
 def view(**facts: Any) -> View:
     """What recovery knows in step 8, on an adopted server with the instance of ``s1``."""
-    seen_now = Enumeration(POD, frozenset({"instance-of-s1"}), frozenset({"s1"}), NOW, settled=True)
+    seen_now = Enumeration(SERVER, frozenset({"instance-of-s1"}), frozenset({"s1"}), NOW, settled=True)
     whole: dict[str, Any] = {
         "incarnation": "new",
         "survival": True,

@@ -74,22 +74,23 @@ class Correlation:
 def correlate(
     instances: tuple[Seen, ...],
     rows: tuple[InventoryRow, ...],
-    server_pod: str,
+    server: frozenset[str],
     tracked: frozenset[str] = frozenset(),
 ) -> Correlation:
     """Decide about every live row of the inventory and every instance of one successful enumeration.
 
     ``rows`` are read after the enumeration: a launch writes its row before it makes its instance, so an instance
-    without a row is one that nobody is launching. (Guards are taken from an earlier reading.) ``server_pod`` is the
-    UID of the pod that was enumerated: a row of another server's pod is never matched here, for its own agent may be
-    running there. ``tracked`` are sessions already in the execution store: they, and their instances, are left alone.
+    without a row is one that nobody is launching. (Guards are taken from an earlier reading.) ``server`` holds the
+    names under which rows know the server that was enumerated: its pod's UID, and its identity, which is all that the
+    backend library knows. A row of another server is never matched here, for its own agent may be running there.
+    ``tracked`` are sessions already in the execution store: they, and their instances, are left alone.
     """
     live = {row.session_id: row for row in rows if row.live}
     decisions: list[Decision] = []
     for row in rows:
         if live.get(row.session_id) is row and row.session_id not in tracked:
             mine = tuple(i for i in instances if i.session_id == row.session_id)
-            decisions.append(_decide(row, mine, server_pod))
+            decisions.append(_decide(row, mine, server))
     known = {i.session_id for i in instances if i.session_id in live or i.session_id in tracked}
     foreign = tuple(i for i in instances if i.session_id not in known)
     return Correlation(
@@ -99,7 +100,7 @@ def correlate(
     )
 
 
-def _decide(row: InventoryRow, mine: tuple[Seen, ...], server_pod: str) -> Decision:
+def _decide(row: InventoryRow, mine: tuple[Seen, ...], server: frozenset[str]) -> Decision:
     live = tuple(i.id for i in mine if i.live)
     ended = tuple(i.id for i in mine if not i.live)
     if row.passthrough is True:
@@ -109,7 +110,7 @@ def _decide(row: InventoryRow, mine: tuple[Seen, ...], server_pod: str) -> Decis
         # Decided in this incarnation already, by an operator that died since. Another try to stop it can only help.
         stops = tuple(Stop(i, StopReason.DUPLICATE_UNSTOPPED) for i in live)
         return LeaveToRepair(row, NotRetracked.DUPLICATE_UNSTOPPED, stops, ended)
-    if row.container_identity and row.container_identity != server_pod:
+    if row.container_identity and row.container_identity not in server:
         # Whatever it is, it is not the execution on record.
         stops = tuple(Stop(i, StopReason.NO_RECORD) for i in live)
         return LeaveToRepair(row, NotRetracked.OTHER_SERVER, stops, ended)

@@ -25,7 +25,7 @@ class InventoryRow:
     agent_execution_id: str | None
     """The instance's id."""
     container_identity: str | None
-    """UID of the server's pod; None or empty: no server was ever chosen."""
+    """The server: UID of its pod, or its identity. None or empty: no server was ever chosen."""
     created_by: str
     """The incarnation that launched it."""
     updated_at: datetime

@@ -39,11 +39,11 @@ class PodLife(StrEnum):
 class Enumeration:
     """One successful enumeration of the server in use. Each pass takes its own; none is kept for later.
 
-    ``as_of``: the database's clock before the request was sent. ``settled``: every record had its outcome by then, so
-    what recovery itself stopped is not in it.
+    ``server``: the names under which rows know it, pod UID and identity. ``as_of``: the database's clock before the
+    request was sent. ``settled``: every record had its outcome by then, so what recovery itself stopped is not in it.
     """
 
-    pod: str
+    server: frozenset[str]
     instances: frozenset[str]
     """Ids of the instances whose agent has not ended."""
     sessions: frozenset[str]
@@ -66,7 +66,8 @@ class View:
     in_recovery: bool = False
     """Asked by recovery itself, in step 8."""
     pods: Mapping[str, PodLife] = field(default_factory=dict)
-    """By pod UID. One that is not in here was not looked up."""
+    """By pod UID, and by server identity. A server that is not in here was not looked up; one that is known to have no
+    pod any more is in here as absent."""
     stopping: frozenset[str] = frozenset()
     """Ids of rows of which a stop is in flight."""
 
@@ -84,7 +85,7 @@ def judge_row(row: InventoryRow, view: View) -> RowVerdict:
     if not view.survival:
         return RowVerdict.LIVE if life is PodLife.RUNNING else RowVerdict.UNKNOWN
     seen = view.enumeration
-    if seen is None or not seen.settled or seen.pod != row.container_identity:
+    if seen is None or not seen.settled or row.container_identity not in seen.server:
         # A server that does not answer, or was not adopted, may host its agent all the same.
         return RowVerdict.UNKNOWN
     if row.agent_execution_id in seen.instances or row.session_id in seen.sessions:

@@ -1,7 +1,7 @@
 """Which instance is which session's, and what the stops that follow amount to."""
 
 import pytest
-from tests.support.adoption import POD, row, seen
+from tests.support.adoption import SERVER, row, seen
 
 from tenure.model.adoption import NotRetracked, StopReason
 from tenure.model.records import ExecutorStatus
@@ -30,8 +30,8 @@ DUPLICATES = (seen(), seen("loser"))
 
 
 def correlated(instances: tuple[Seen, ...], rows: tuple[InventoryRow, ...] = (row(),)) -> Correlation:
-    """What becomes of them on the server ``POD``."""
-    return correlate(instances, rows, POD)
+    """What becomes of them on the server on record."""
+    return correlate(instances, rows, SERVER)
 
 
 def decision(instances: tuple[Seen, ...], found: InventoryRow | None = None) -> Decision:
@@ -106,6 +106,9 @@ def test_a_passthrough_session_is_never_re_tracked() -> None:
 
 
 def test_a_row_of_another_servers_pod_is_not_matched_here() -> None:
+    assert decision((seen(),), row(container_identity="server-1")) == Retrack(
+        row(container_identity="server-1"), WINNER
+    )
     elsewhere = row(container_identity="pod-0")
     found = decision((seen(),), elsewhere)
     assert found == LeaveToRepair(elsewhere, NotRetracked.OTHER_SERVER, (Stop(WINNER, StopReason.NO_RECORD),))
@@ -113,7 +116,7 @@ def test_a_row_of_another_servers_pod_is_not_matched_here() -> None:
 
 def test_what_is_tracked_already_is_left_alone() -> None:
     rows = (row("s1"), row("s2"))
-    found = correlate((*DUPLICATES, seen("b", "s2")), rows, POD, tracked=frozenset({"s1"}))
+    found = correlate((*DUPLICATES, seen("b", "s2")), rows, SERVER, tracked=frozenset({"s1"}))
     assert found == Correlation((Retrack(row("s2"), "b"),))
 
 
@@ -175,7 +178,7 @@ def test_correlating_again_what_was_correlated_changes_nothing() -> None:
     assert correlated(instances) == first
     after = tuple(i for i in instances if i.id == WINNER)
     assert correlated(after).decisions == (Retrack(row(), WINNER),)
-    assert correlate(after, (row(),), POD, frozenset({"s1"})) == Correlation()
+    assert correlate(after, (row(),), SERVER, frozenset({"s1"})) == Correlation()
 
 
 def test_an_instance_whose_resource_was_deleted_while_nobody_looked_is_re_tracked_to_be_drained() -> None:

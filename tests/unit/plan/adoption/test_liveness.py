@@ -4,14 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.adoption import NOW, POD, ago, row, view
+from tests.support.adoption import NOW, POD, SERVER, ago, row, view
 
 from tenure.plan.adoption.guards import InventoryRow
 from tenure.plan.adoption.liveness import Enumeration, PodLife, RowVerdict, View, judge_row
 
 LIVE, DEAD, UNKNOWN = RowVerdict.LIVE, RowVerdict.DEAD, RowVerdict.UNKNOWN
-EMPTY = Enumeration(POD, frozenset(), frozenset(), NOW, settled=True)
-FRESH = Enumeration("pod-2", frozenset(), frozenset(), NOW, settled=True)
+EMPTY = Enumeration(SERVER, frozenset(), frozenset(), NOW, settled=True)
+FRESH = Enumeration(frozenset({"pod-2"}), frozenset(), frozenset(), NOW, settled=True)
 """Of a server that was started in the place of one that was refused."""
 
 
@@ -99,3 +99,11 @@ def test_before_recovery_has_finished_whoever_asks_from_outside_gets_unknown() -
     assert judge_row(row(), outside) is UNKNOWN
     assert judge_row(row(), replace(outside, pods={POD: PodLife.ABSENT})) is UNKNOWN
     assert judge_row(row(), replace(outside, recovered=True)) is LIVE
+
+
+def test_a_row_of_the_backend_library_names_its_server_by_identity() -> None:
+    library = row(container_identity="server-1")
+    pods = {POD: PodLife.RUNNING, "server-1": PodLife.RUNNING}
+    assert judged(library, pods=pods) is LIVE
+    assert judged(library, pods=pods, enumeration=EMPTY) is DEAD
+    assert judged(library, pods={"server-1": PodLife.ABSENT}, enumeration=None) is DEAD
