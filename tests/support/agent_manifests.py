@@ -19,6 +19,22 @@ def manifest(name: str = "reviewer", **spec: Any) -> Manifest:
     }
 
 
+def hosted(name: str = "session-1", **session: Any) -> Manifest:
+    """The least AgentProcess that is hosted by a ControlServer, with the given fields of ``spec.session`` on top."""
+    raw = manifest(name)
+    raw["spec"] = {
+        "session": {
+            "controlServerRef": {"name": "main"},
+            "sessionID": "s-1",
+            "taskID": "t-1",
+            "agentProfile": "echo",
+            "workspacePath": "/var/lib/tenure/work/s-1",
+            **session,
+        }
+    }
+    return raw
+
+
 def stored(name: str = "reviewer", namespace: str = "team", uid: str = "0b6e", **spec: Any) -> Manifest:
     """The same as it comes from the API server."""
     raw = manifest(name, **spec)

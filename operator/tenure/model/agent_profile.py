@@ -14,7 +14,8 @@ _VARIABLE = Matching(
     "must be the name of a variable: letters, digits, dashes, dots and underscores, not starting with a digit",
 )
 _ONE_SOURCE = "exactly one of value and valueFrom must be given"
-_NO_NUL = Matching(r"^[^\x00]*$", "must be a text without NUL characters")
+_NO_NUL = Field(pattern=r"^[^\x00]*$")
+"""As a pattern, for a rule on so many and so long texts would cost more than an API server permits."""
 
 Argument = Annotated[str, Field(max_length=4096), _NO_NUL]
 
@@ -55,16 +56,16 @@ class AgentProfile(WireModel):
     name: ProfileName
     """The name by which sessions refer to the profile."""
 
-    command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=128)]
+    command: Annotated[tuple[Argument, ...], Field(min_length=1, max_length=64)]
     """The program and its arguments. It speaks the Agent Client Protocol on its standard input and output."""
 
-    continue_args: Annotated[tuple[Argument, ...], Field(max_length=128)] = ()
+    continue_args: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
     """Further arguments for an agent that is started for a session which has had one before."""
 
     env: Annotated[
         tuple[Variable, ...],
         Field(
-            max_length=128,
+            max_length=64,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = ()

@@ -221,7 +221,7 @@ class ControlServerSpec(WireModel):
     agent_profiles: Annotated[
         tuple[AgentProfile, ...],
         Field(
-            max_length=64,
+            max_length=32,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
         ),
     ] = ()

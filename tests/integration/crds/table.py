@@ -1,9 +1,10 @@
 """What an AgentProcess may be, row by row: used against the real API server and against the operator's own parser."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.support.agent_manifests import Manifest, changed, manifest
+from tests.support.agent_manifests import Manifest, changed, hosted, manifest
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,12 @@ class Refused:
     sentence: str
     by_parser: bool = True
     """Whether the parser refuses it too. It does not where only a typing error is meant, which it cannot meet."""
+    base: Callable[[], Manifest] = manifest
 
     @property
     def manifest(self) -> Manifest:
         """The manifest, right but for this."""
-        return changed(manifest(), self.path, self.value)
+        return changed(self.base(), self.path, self.value)
 
     def __str__(self) -> str:
         return self.what
@@ -34,6 +36,9 @@ _HOST = "must be left out: agents are told apart by the pod's own name"
 _NEVER = "restartPolicy must be Never or left out: one pod is one lifetime of the agent"
 _BACKOFF = "maxSeconds (300 when left out) must not be less than initialSeconds (10 when left out)"
 _CONTAINER = "containers must name at least one container; the first one is the agent"
+_SERVER = "must be the name of a ControlServer in the same namespace"
+_ID = "must be an id: letters, digits, dashes, dots, underscores and colons"
+_ONE_KIND = "exactly one of template and session must be given"
 _REF = "spec.liveness.credentialsSecretRef"
 _POD = "spec.template.spec"
 
@@ -114,9 +119,7 @@ REFUSED = (
     Refused("an empty key", _REF, {"name": "database", "key": ""}, _KEY),
     Refused("a path for a key", _REF, {"name": "database", "key": "a/b"}, _KEY),
     Refused("an unknown eviction policy", "spec.eviction", "Forbid", '"ProtectWhileBusy", "Allow"'),
-    Refused(
-        "no template", "spec", {"desiredState": "Running"}, "must be given: the pod template of the agent"
-    ),
+    Refused("no template", "spec", {"desiredState": "Running"}, _ONE_KIND),
     Refused("a template without a spec", "spec.template", {}, "spec must be given: a pod spec"),
     Refused("a template without containers", _POD, {"nodeName": "n"}, _CONTAINER),
     Refused("an empty list of containers", f"{_POD}.containers", [], _CONTAINER),
@@ -139,11 +142,48 @@ REFUSED = (
     ),
     Refused("a pod that always restarts", f"{_POD}.restartPolicy", "Always", _NEVER),
     Refused("a pod that restarts on failure", f"{_POD}.restartPolicy", "OnFailure", _NEVER),
+    Refused("template and session", "spec.session", hosted()["spec"]["session"], _ONE_KIND),
+    *(
+        Refused(what, f"spec.session.{path}", value, sentence, base=hosted)
+        for what, path, value, sentence in (
+            ("a session nowhere", "controlServerRef", ..., "spec.session.controlServerRef: Required value"),
+            ("a session in no server", "controlServerRef.name", "", _SERVER),
+            ("a session in a server of another namespace", "controlServerRef.name", "other/main", _SERVER),
+            ("a server with a long name", "controlServerRef.name", "n" * 64, "may not be more than 63"),
+            ("a session without an id", "sessionID", ..., "spec.session.sessionID: Required value"),
+            ("an empty session id", "sessionID", "", _ID),
+            ("a session id with spaces", "sessionID", "a b", _ID),
+            ("a session id of 129 characters", "sessionID", "s" * 129, "may not be more than 128"),
+            ("a session without a task", "taskID", ..., "spec.session.taskID: Required value"),
+            ("a task id with a slash", "taskID", "a/b", _ID),
+            ("a session without a profile", "agentProfile", ..., "agentProfile: Required value"),
+            ("a profile in capitals", "agentProfile", "Claude", "must be the name of a profile"),
+            ("a session without a workspace", "workspacePath", ..., "workspacePath: Required value"),
+            ("a relative workspace", "workspacePath", "work/a", "must be an absolute path"),
+            ("a workspace with a line feed", "workspacePath", "/work/a\n", "must be an absolute path"),
+            ("a relative source root", "workspaceSourceRoots", ["/a", "b"], "must be an absolute path"),
+            ("65 source roots", "workspaceSourceRoots", ["/a"] * 65, "at most 64 items"),
+            ("a prompt that has no end", "prompt", "p" * 65537, "may not be more than 65536"),
+        )
+    ),
 )
 
 MISSPELT = (
     Refused("a misspelt field", "spec.desireState", "Running", 'unknown field "spec.desireState"'),
-    Refused("a session", "spec.session", {"prompt": "hello"}, 'unknown field "spec.session"'),
+    Refused(
+        "a session in another namespace",
+        "spec.session.controlServerRef.namespace",
+        "other",
+        'unknown field "spec.session.controlServerRef.namespace"',
+        base=hosted,
+    ),
+    Refused(
+        "a server's address",
+        "spec.session.endpoint",
+        "https://server:8443",
+        'unknown field "spec.session.endpoint"',
+        base=hosted,
+    ),
     Refused(
         "a Secret's namespace",
         _REF,
@@ -179,11 +219,12 @@ class Accepted:
     what: str
     path: str
     value: Any
+    base: Callable[[], Manifest] = manifest
 
     @property
     def manifest(self) -> Manifest:
         """The manifest."""
-        return changed(manifest(), self.path, self.value)
+        return changed(self.base(), self.path, self.value)
 
     def __str__(self) -> str:
         return self.what
@@ -218,5 +259,12 @@ ACCEPTED = (
         "what kubectl create writes",
         "spec.template.metadata",
         {"creationTimestamp": None, "labels": {"a": "b"}},
+    ),
+    Accepted("a hosted session", "metadata.name", "session-1", base=hosted),
+    Accepted("a session in a server with dots", "spec.session.controlServerRef.name", "main.v2", base=hosted),
+    Accepted("ids of another system", "spec.session.sessionID", "01J:a_b.c-9", base=hosted),
+    Accepted("source roots", "spec.session.workspaceSourceRoots", ["/", "/src/repo one"], base=hosted),
+    Accepted(
+        "a prompt of several lines", "spec.session.prompt", "Do this.\n\nThen that. \u2705", base=hosted
     ),
 )

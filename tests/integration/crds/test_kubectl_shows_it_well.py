@@ -65,7 +65,8 @@ async def test_agents_are_found_by_category_and_by_phase(
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("ap", "One long-running agent in a pod of its own"),
+        ("ap", "One long-running agent, in a pod of its own or hosted by a ControlServer"),
+        ("ap.spec.session", "an instance in a ControlServer"),
         ("ap.spec.drain", "may finish the task that it holds"),
         ("ap.spec.drain.gracePeriodSeconds", "After that it is killed"),
         ("ap.spec.template.spec", "carried to the pod as it is written here"),

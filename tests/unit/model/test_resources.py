@@ -28,7 +28,7 @@ def test_what_the_api_server_refuses_the_parser_refuses_too(row: Refused) -> Non
 @pytest.mark.parametrize("row", ACCEPTED, ids=str)
 def test_what_the_api_server_accepts_the_parser_accepts_too(row: Accepted) -> None:
     parsed = parse_agent_process(_as_stored(row))
-    assert parsed.spec.template == row.manifest["spec"]["template"]
+    assert parsed.spec.template == row.manifest["spec"].get("template")
 
 
 @pytest.mark.parametrize("row", ACCEPTED, ids=str)

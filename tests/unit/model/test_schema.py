@@ -97,6 +97,7 @@ def test_the_spec_has_the_fields_of_the_documentation() -> None:
         "liveness",
         "eviction",
         "template",
+        "session",
     }
 
 

@@ -78,7 +78,9 @@ class AgentPass:
             if sight is None:
                 return await self._gone(key, kept.uid)
             if isinstance(sight, Hosted):
-                # It has no pod of its own; what is remembered of it would be an agent's that has one.
+                # It has no pod of its own; what is remembered is of an agent of this name that had one.
+                self._tables.forget(key)
+                self._phases.pop(key, None)
                 return None
             if isinstance(sight, NotYet):
                 return READING_AWAITED
