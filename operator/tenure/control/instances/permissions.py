@@ -11,6 +11,7 @@ from tenure.control.instances.config import ActionRefused
 from tenure.control.instances.outbox import Outbox, Ticket
 from tenure.protocol import frames, retention
 from tenure.protocol.frames import PermissionAnswer, PermissionRequest, PermissionsList
+from tenure.protocol.retention import Announcement
 
 MAX_OPEN = 64
 """Requests of one agent that may be open at a time, with those whose cancellation is not told yet. Whoever
@@ -29,6 +30,7 @@ class _Open:
     body: bytes = field(repr=False)
     listed: PermissionRequest = field(repr=False)
     answer: "asyncio.Future[PermissionAnswer]" = field(repr=False)
+    waiting: Announcement
     ticket: Ticket | None = None
 
     @property
@@ -108,6 +110,9 @@ class Permissions:
 
     def attachment_changed(self) -> None:
         """The instance was attached or detached: the bound of announcements begins to run, or stands still."""
+        change = retention.attached if self._attached() else retention.detached
+        for entry in self._open.values():
+            entry.waiting = change(entry.waiting, self._clock())
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
@@ -120,24 +125,22 @@ class Permissions:
         listed = _listed(request)
         if listed is None or sum(len(e.body) for e in self._open.values()) + len(body) > MAX_OPEN_BYTES:
             return None
-        entry = _Open(request, body, listed, asyncio.get_running_loop().create_future())
+        waiting = retention.announce(self._clock(), attached=self._attached(), bound=self._bound)
+        entry = _Open(request, body, listed, asyncio.get_running_loop().create_future(), waiting)
         self._open[request.pending_id] = entry
         return entry
 
     async def _announce(self, entry: _Open) -> bool:
         """Whether it has its place, or does not need one any more."""
         ticket = entry.ticket = self._outbox.offer(entry.body)
-        waiting = retention.announce(self._clock(), attached=self._attached(), bound=self._bound)
         while ticket.waits and not entry.answer.done():
-            left = retention.seconds_left(waiting, self._clock())
+            left = retention.seconds_left(entry.waiting, self._clock())
             if left == 0:
                 return False
             if self._changed is None or self._changed.done():
                 self._changed = asyncio.get_running_loop().create_future()
             concerned: set[asyncio.Future[Any]] = {ticket.taken, entry.answer, self._changed}
             await asyncio.wait(concerned, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            change = retention.attached if self._attached() else retention.detached
-            waiting = change(waiting, self._clock())
         return True
 
     def _settle(self, entry: _Open, answer: PermissionAnswer) -> None:
