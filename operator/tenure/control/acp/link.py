@@ -168,9 +168,10 @@ class Link:
         cancelled. Never waits for the agent."""
         if self._stop is not None or self.ended.done() or self._failure:
             raise self._error()
-        await self._requests.cancel_permissions()
         if self._prompts:
+            # First: an agent whose question is answered before may end its turn as if nothing were.
             self._post_cancel()
+        await self._requests.cancel_permissions()
 
     async def stop(self, budget: float) -> AgentExit:
         """End the agent and every process that comes from it, within ``budget`` seconds: cancel and close its
