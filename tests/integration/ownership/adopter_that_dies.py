@@ -74,9 +74,14 @@ def arm(step: str) -> None:
         case "answer read":
             around(ControlClient, "rotate", before=False)
         case "credential written, not in place":
-            Path.replace = lambda self, target: die()  # type: ignore[assignment,method-assign,misc,return-value]
+            Path.replace = lambda self, target: die()  # type: ignore[assignment,method-assign,return-value]
         case "credential in place, not said to be":
-            Path.replace = lambda self, target: (replace(self, target), die())  # type: ignore[assignment,method-assign,misc,return-value]
+
+            def replaced(self: Path, target: Path) -> None:
+                replace(self, target)
+                die()
+
+            Path.replace = replaced  # type: ignore[assignment,method-assign]
         case "stored":
             around(FileCredentialStore, "store", before=False)
         case "before the confirmation":

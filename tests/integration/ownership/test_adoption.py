@@ -46,7 +46,7 @@ async def in_force(site: Site, holding: Holding | None) -> None:
         assert (await client.rotate()).rotation_id == holding.rotation_id + 1
 
 
-@pytest.mark.accept("O-002.1", "O-004.5")
+@pytest.mark.accept("O-002.1")
 async def test_a_server_is_adopted_and_the_old_credential_is_refused_everywhere(site: Site) -> None:
     store = MemoryStore()
     before = await held(site, store)
@@ -98,7 +98,6 @@ async def test_nothing_stored_is_no_server() -> None:
     assert (done.outcome, done.reason) == (AdoptionOutcome.NO_SERVER, AdoptionReason.NO_RECORD)
 
 
-@pytest.mark.accept("O-001.8")
 async def test_nothing_that_answers_and_a_server_that_shuts_down_are_no_server() -> None:
     async with agentctl() as site:
         store = MemoryStore()
@@ -112,7 +111,7 @@ async def test_nothing_that_answers_and_a_server_that_shuts_down_are_no_server()
     assert store.holding == holding
 
 
-@pytest.mark.accept("O-001.9", "O-001.6")
+@pytest.mark.accept("O-001.6")
 async def test_an_unreadable_credential_asks_for_the_identity_only_and_comes_after_it() -> None:
     async with agentctl() as site:
         store = MemoryStore()
@@ -298,7 +297,6 @@ async def test_a_confirmation_that_is_not_heard_is_an_adoption_and_is_made_up_fo
         assert done.holding is not None and done.holding.confirmed and site.double.rotation == 1
 
 
-@pytest.mark.accept("O-001.0")
 async def test_a_used_nonce_refuses_a_second_greeting_and_stores_nothing(site: Site) -> None:
     first, second = MemoryStore(), MemoryStore()
     assert (await held(site, first)).adopted_by == "first"

@@ -152,7 +152,6 @@ async def test_an_id_that_is_no_id_becomes_no_path(bad: str) -> None:
 
 
 @pytest.mark.parametrize("credential", [None, Masked(""), Masked("short"), Masked("z" * 64)])
-@pytest.mark.accept("O-001.9")
 async def test_an_unusable_credential_sends_nothing(credential: Masked | None) -> None:
     async with agentctl() as site, site.client(credential) as client:
         for call in (client.prove, client.rotate, client.claim, client.instances, client.shutdown):

@@ -79,7 +79,6 @@ async def test_renewal_stops_for_good_when_somebody_else_has_rotated(site: Site,
         await other.claim()
 
 
-@pytest.mark.accept("O-003.9")
 async def test_renewal_stops_for_good_when_the_server_shuts_down() -> None:
     async with (
         agentctl() as site,

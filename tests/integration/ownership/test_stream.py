@@ -27,6 +27,10 @@ async def until_terminal(stream: ControlStream) -> list[Event]:
     raise AssertionError(f"ended with {stream.end}: {seen}")
 
 
+async def ended(stream: ControlStream) -> None:
+    await eventually(lambda: stream.end is not None, within=5)
+
+
 async def attached(client: ControlClient, site: Site, name: str = "i-1") -> ControlStream:
     await client.create(site.request(name, f"s-{name}"))
     stream = await client.stream(name)
@@ -85,7 +89,7 @@ async def test_a_newer_stream_ends_the_older_one(site: Site) -> None:
         await eventually(lambda: newer.end is StreamEnd.INSTANCE_ENDED, within=5)
 
 
-@pytest.mark.accept("O-002.3", "O-002.2")
+@pytest.mark.accept("O-002.3")
 async def test_a_rotation_closes_the_superseded_sides_streams_and_lets_it_open_no_other(site: Site) -> None:
     async with await site.owned() as old, site.client() as new:
         stream = await attached(old, site)
@@ -129,7 +133,6 @@ async def test_what_happened_while_detached_comes_first_and_in_order(site: Site)
         await client.delete("i-1")
 
 
-@pytest.mark.accept("S-001.5")
 async def test_events_that_were_read_and_not_dealt_with_come_again() -> None:
     async with tenure() as site, await site.owned() as client:
         stream = await attached(client, site)
@@ -140,7 +143,7 @@ async def test_events_that_were_read_and_not_dealt_with_come_again() -> None:
                 break
         await stream.aclose()
         again = await client.stream("i-1")
-        seen = [event.fields["seq"] for event in await until_terminal(again)]
+        seen: list[Any] = [event.fields["seq"] for event in await until_terminal(again)]
         assert first in seen and seen == sorted(set(seen))
         await again.aclose()
         await client.delete("i-1")
@@ -155,6 +158,19 @@ async def test_a_client_that_closes_takes_its_streams_with_it_and_stops_nothing(
         await eventually(lambda: stream.end is not None, within=5)
         assert [i.id for i in await client.instances()] == ["i-1"]
         await client.delete("i-1")
+
+
+async def test_a_server_that_is_killed_and_one_that_is_told_to_stop_end_streams_differently() -> None:
+    told = (StreamEnd.RELEASED, StreamEnd.INSTANCE_ENDED)  # whichever comes first
+    for how, ends in (("kill", (StreamEnd.LOST,)), ("stop", told)):
+        async with tenure() as site, await site.owned() as client:
+            stream = await attached(client, site)
+            assert site.real is not None
+            await (site.real.kill() if how == "kill" else site.real.stop())
+            await ended(stream)
+            assert stream.end in ends
+            with pytest.raises(NoAnswer):
+                await client.claim()
 
 
 # Against a peer that does what no server does
@@ -211,7 +227,7 @@ async def test_a_binary_frame_is_a_violation_and_a_huge_one_ends_the_stream() ->
             socket = await peer.socket
             with contextlib.suppress(ConnectionError):
                 await (socket.send_bytes(payload) if isinstance(payload, bytes) else socket.send_str(payload))
-            await eventually(lambda s=stream: s.end is not None, within=5)
+            await ended(stream)
             assert stream.end is end
 
 
