@@ -21,7 +21,11 @@ _PATCH_TYPES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-GROUP_PATHS = {"agentprocesses": "/apis/tenure.dev/v1alpha1", "leases": "/apis/coordination.k8s.io/v1"}
+GROUP_PATHS = {
+    "agentprocesses": "/apis/tenure.dev/v1alpha1",
+    "controlservers": "/apis/tenure.dev/v1alpha1",
+    "leases": "/apis/coordination.k8s.io/v1",
+}
 _CLUSTER_SCOPED = {"namespaces", "nodes"}
 
 
@@ -38,8 +42,8 @@ class ApiError(RuntimeError):
 def path(
     plural: str, namespace: str | None = None, name: str | None = None, subresource: str | None = None
 ) -> str:
-    """The URL path of a kind: core kinds, ``agentprocesses`` and ``leases``; give other groups as
-    literal paths."""
+    """The URL path of a kind: core kinds, ``agentprocesses``, ``controlservers`` and ``leases``; give
+    other groups as literal paths."""
     parts = [GROUP_PATHS.get(plural, "/api/v1")]
     if namespace is not None and plural not in _CLUSTER_SCOPED:
         parts.append(f"namespaces/{namespace}")

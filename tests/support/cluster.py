@@ -77,11 +77,14 @@ def apply_crds(plane: ControlPlane, folder: Path = CRDS) -> None:
     files = sorted(folder.glob("*.yaml"))
     assert files, f"no CRD in {folder}: make generate"
     apply(plane, *files)
-    words = ("wait", "--for=condition=Established", "--timeout=30s", "customresourcedefinitions", "--all")
+    established = ("--for=condition=Established", "--timeout=30s", "customresourcedefinitions", "--all")
+    kinds = [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
     limit = time.monotonic() + 60
     while True:
         try:
-            kubectl(plane, *words)
+            kubectl(plane, "wait", *established)
+            # Established is no promise: the first list may still meet "storage is (re)initializing".
+            kubectl(plane, "get", ",".join(kinds), "--all-namespaces")
             return
         except AssertionError:
             # kubectl refuses to wait for a definition so new that its conditions are null.
@@ -101,7 +104,7 @@ async def new_namespace(api: AdminClient, *, labels: dict[str, str] | None = Non
 
 async def delete_namespace(api: AdminClient, name: str) -> None:
     """Resources first, then pods without grace, then the namespace: in the other order it re-checks late."""
-    for plural, grace in (("agentprocesses", None), ("pods", 0)):
+    for plural, grace in (("agentprocesses", None), ("controlservers", None), ("pods", 0)):
         try:
             items = await api.list(path(plural, name))
         except ApiError as error:
