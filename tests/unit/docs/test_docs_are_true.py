@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tenure.model.reasons import ConditionReason, ConditionType, EventReason, Phase
+from tenure.model.reasons import (
+    ConditionReason,
+    ConditionType,
+    EventReason,
+    Phase,
+    ServerConditionReason,
+    ServerConditionType,
+    ServerPhase,
+)
 from tenure.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -102,19 +110,22 @@ def rows_of(page: Path) -> set[str]:
     return {span for first in firsts for span in re.findall(r"`([^`]+)`", first)}
 
 
-@pytest.mark.parametrize("name", sorted({*Phase, *ConditionReason, *EventReason}))
+SHOWN = {*Phase, *ConditionReason, *EventReason, *ServerPhase, *ServerConditionReason}
+
+
+@pytest.mark.parametrize("name", sorted(SHOWN))
 def test_every_phase_and_reason_is_explained(name: str) -> None:
     assert name in rows_of(DOCS / "operations.md")
 
 
 def test_no_phase_and_no_reason_is_explained_that_does_not_exist() -> None:
-    known = {*Phase, *ConditionReason, *EventReason}
-    assert {row for row in rows_of(DOCS / "operations.md") if re.fullmatch(r"[A-Z]\w+", row)} <= known
+    assert {row for row in rows_of(DOCS / "operations.md") if re.fullmatch(r"[A-Z]\w+", row)} <= SHOWN
 
 
 def test_every_condition_is_explained() -> None:
     text = prose(DOCS / "operations.md")
-    assert not [kind for kind in ConditionType if f"`{kind}`:" not in text]
+    kinds = {*ConditionType, *ServerConditionType}
+    assert not [kind for kind in kinds if f"`{kind}`:" not in text]
 
 
 def test_every_metric_in_an_expression_exists() -> None:
