@@ -258,6 +258,9 @@ class Stream:
             batch = self._hosted.outbox.after(self._written, _BATCH)
             if batch:
                 await self._write_events(batch)
+                if len(batch) == _BATCH:
+                    # Writing waits only when the connection is full, and ten thousand events may be waiting.
+                    await asyncio.sleep(0)
             elif not self._answers:
                 await self._wake.wait()
 
