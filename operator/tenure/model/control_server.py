@@ -208,8 +208,8 @@ class ControlServerSpec(WireModel):
     """How long recovery may take after a backend has started."""
 
     unowned_period_seconds: Annotated[int, ranged(60, MAX_PERIOD, "seconds")] = 600
-    """How long the server lives on without a backend before it stops its agents and itself. The server makes it
-    longer where idleTimeoutSeconds asks for that, and says so in status.adjustments."""
+    """How long the server lives on without a backend before it stops its agents and itself. A period that is not
+    shorter than idleTimeoutSeconds becomes half of that, and status.adjustments says so."""
 
     idle_timeout_seconds: Annotated[int, ranged(0, MAX_PERIOD, "seconds")] = 3600
     """An agent that has done nothing for this long is stopped. 0 turns that off."""

@@ -1,11 +1,12 @@
 """The table of refused and accepted manifests, applied to a real API server."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.integration.crds.table import ACCEPTED, MISSPELT, REFUSED, Accepted, Refused
-from tests.support.agent_manifests import Manifest, changed, manifest
+from tests.support.agent_manifests import Manifest, changed, hosted, manifest
 from tests.support.api import AdminClient, ApiError, path
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -117,3 +118,38 @@ async def test_several_mistakes_are_told_at_once(api: AdminClient) -> None:
     refused = await _refusal(api, wrong)
     assert "3 to 1000 liveness intervals" in refused.message
     assert "hostname must be left out" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("prompt", "something else"),
+        ("prompt", None),
+        ("sessionID", "s-2"),
+        ("controlServerRef", {"name": "other"}),
+        ("workspaceSourceRoots", ["/"]),
+    ],
+)
+async def test_a_session_stays_as_it_is(place: str, value: object, api: AdminClient, namespace: str) -> None:
+    made = await api.create(path("agentprocesses", namespace), hosted(prompt="go on"))
+    one = path("agentprocesses", namespace, made["metadata"]["name"])
+    with pytest.raises(
+        ApiError, match=r"spec\.session: Invalid value.*session must stay as it is"
+    ) as refused:
+        await api.patch(one, {"spec": {"session": {place: value}}})
+    assert refused.value.status == 422
+    after = await api.patch(one, {"spec": {"desiredState": "StopRequested", "restartToken": "again"}})
+    assert after["spec"]["session"] == made["spec"]["session"]
+
+
+@pytest.mark.parametrize("first", [hosted, manifest], ids=["hosted", "with a pod"])
+async def test_an_agent_is_hosted_for_all_its_life_or_never(
+    first: Callable[[], Manifest], api: AdminClient, namespace: str
+) -> None:
+    made = await api.create(path("agentprocesses", namespace), first())
+    one = path("agentprocesses", namespace, made["metadata"]["name"])
+    other = (
+        hosted()["spec"] | {"template": None} if first is manifest else manifest()["spec"] | {"session": None}
+    )
+    with pytest.raises(ApiError, match="cannot be given or taken away later"):
+        await api.patch(one, {"spec": other})
