@@ -96,7 +96,7 @@ async def test_a_vacated_record_leads_back_to_no_server(records: Records) -> Non
     record = vacated.record
     assert vacated.reason is reason
     assert record.vacant
-    assert (record.endpoint, record.credential_secret, record.pod_uid, record.rotation_id) == (None,) * 4
+    assert (record.endpoint, record.credential_secret, record.rotation_id) == (None,) * 3
     assert (record.adopted_by, record.recovered_by) == (B, None)
     again = await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, reason=reason)
     assert again.record.vacant, "its answer may have been lost"

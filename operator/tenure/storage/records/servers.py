@@ -28,12 +28,13 @@ ON CONFLICT (namespace, installation_id) DO NOTHING
 
 _RETURNING = f" RETURNING {_COLUMNS}"
 
-# A fresh server begins here: nothing that is read later can lead back to the one that was refused.
+# A fresh server begins here: nothing that is read later can lead back to the one that was refused. Its pod stays on
+# record: that names the vacancy, by which the pod that is made in its place is recognised.
 VACATE = """
 UPDATE tenure.control_servers
-   SET endpoint = NULL, server_identity = NULL, pod_uid = NULL, credential_secret = NULL, capabilities = '{}',
+   SET endpoint = NULL, server_identity = NULL, credential_secret = NULL, capabilities = '{}',
        diagnostic_output = NULL, unowned_period_ms = NULL, rotation_id = NULL, rotation_confirmed = false,
-       adopted_by = $4, recovered_by = NULL, updated_at = now()
+       adopted_by = $4, recovered_by = $5, survival_effective = coalesce($6, survival_effective), updated_at = now()
  WHERE namespace = $1 AND installation_id = $2
    AND (adopted_by IS NOT DISTINCT FROM $3 OR (adopted_by = $4 AND server_identity IS NULL))
 """
@@ -45,7 +46,8 @@ UPDATE tenure.control_servers
    SET endpoint = $5, server_identity = $6, pod_uid = $7, credential_secret = $8, capabilities = $9,
        unowned_period_ms = $10, rotation_id = $11, diagnostic_output = $13,
        rotation_confirmed = $12 OR coalesce(rotation_confirmed AND server_identity = $6 AND rotation_id = $11, false),
-       recovered_by = CASE WHEN adopted_by = $4 THEN recovered_by END, adopted_by = $4, updated_at = now()
+       recovered_by = CASE WHEN $4 IN (adopted_by, recovered_by) THEN recovered_by END, adopted_by = $4,
+       survival_effective = coalesce($14, survival_effective), updated_at = now()
  WHERE namespace = $1 AND installation_id = $2
    AND (adopted_by IS NOT DISTINCT FROM $3 OR (adopted_by = $4 AND server_identity = $6))
    AND NOT (server_identity IS NOT DISTINCT FROM $6 AND coalesce(rotation_id, 0) > coalesce($11, 0))
@@ -70,9 +72,10 @@ UPDATE tenure.control_servers SET recovered_by = NULL, updated_at = now()
  WHERE namespace = $1 AND installation_id = $2 AND adopted_by IS NOT DISTINCT FROM $3
 """
 
+# The deadline may have decided about every record while the adoption is still in flight: then the two differ.
 SET_RECOVERED = """
 UPDATE tenure.control_servers SET recovered_by = $3, updated_at = now()
- WHERE namespace = $1 AND installation_id = $2 AND adopted_by = $3
+ WHERE namespace = $1 AND installation_id = $2 AND adopted_by IS NOT DISTINCT FROM $4
 """
 
 SET_SURVIVAL = """
@@ -86,7 +89,7 @@ class Vacated:
     """A record that names no server any more. The reason is told, not stored."""
 
     record: ControlServerRecord
-    reason: AdoptionReason
+    reason: AdoptionReason | None
 
 
 class ControlServers(Rows):
@@ -112,17 +115,32 @@ class ControlServers(Rows):
         return await self._transact(body)
 
     async def vacate(
-        self, installation_id: str, *, adopted_by: str | None, incarnation: str, reason: AdoptionReason
+        self,
+        installation_id: str,
+        *,
+        adopted_by: str | None,
+        incarnation: str,
+        reason: AdoptionReason | None,
+        recovered_by: str | None = None,
+        survival: SurvivalEffective | None = None,
     ) -> Vacated:
-        """Forget the server that it names, and make the record ``incarnation``'s. May be repeated."""
-        record = await self._set(VACATE, installation_id, adopted_by, incarnation)
+        """Forget the server that it names but for its pod, and make the record ``incarnation``'s. May be repeated.
+        ``survival`` None: as it was."""
+        values = (adopted_by, incarnation, recovered_by, survival)
+        record = await self._set(VACATE, installation_id, *values)
         return Vacated(record, reason)
 
     async def record(
-        self, installation_id: str, server: ServerFacts, *, adopted_by: str | None, incarnation: str
+        self,
+        installation_id: str,
+        server: ServerFacts,
+        *,
+        adopted_by: str | None,
+        incarnation: str,
+        survival: SurvivalEffective | None = None,
     ) -> ControlServerRecord:
         """Name this server, and make the record ``incarnation``'s. May be repeated. Comes after the Secret is
-        stored, and before the rotation is confirmed."""
+        stored, and before the rotation is confirmed. ``survival`` None: as it was."""
         return await self._set(
             RECORD,
             installation_id,
@@ -137,6 +155,7 @@ class ControlServers(Rows):
             server.rotation_id,
             server.rotation_confirmed,
             server.diagnostic_output,
+            survival,
         )
 
     async def set_adopted(
@@ -158,9 +177,12 @@ class ControlServers(Rows):
         """Recovery decides about every live session from now on, until ``set_recovered``."""
         return await self._set(BEGIN_RECOVERY, installation_id, adopted_by)
 
-    async def set_recovered(self, installation_id: str, incarnation: str) -> ControlServerRecord:
-        """Every record has its outcome, and reconciliation ran."""
-        return await self._set(SET_RECOVERED, installation_id, incarnation)
+    async def set_recovered(
+        self, installation_id: str, incarnation: str, *, adopted_by: str | None = None
+    ) -> ControlServerRecord:
+        """Every record has its outcome, and reconciliation ran. ``adopted_by`` None: ``incarnation`` itself."""
+        expected = incarnation if adopted_by is None else adopted_by
+        return await self._set(SET_RECOVERED, installation_id, incarnation, expected)
 
     async def set_survival(self, installation_id: str, survival: SurvivalEffective) -> ControlServerRecord:
         """Whether agents outlive their backend here."""
