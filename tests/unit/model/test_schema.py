@@ -10,12 +10,11 @@ import yaml
 from typer.testing import CliRunner
 
 from tenure.cli import crds as command
-from tenure.model.schema import agent_process_crd, crds
-from tenure.model.template import REFUSED
+from tenure.model import server_template, template
+from tenure.model.reasons import ServerConditionReason, ServerConditionType
+from tenure.model.schema import agent_process_crd, control_server_crd, crds
 
 CRDS = Path(__file__).resolve().parents[3] / "crds"
-VERSION = agent_process_crd()["spec"]["versions"][0]
-ROOT = VERSION["schema"]["openAPIV3Schema"]
 Node = dict[str, Any]
 
 
@@ -28,8 +27,21 @@ def _nodes(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
             yield from _nodes(node[key], path + mark)
 
 
-NODES = dict(_nodes(ROOT))
-FIELDS = {path: node for path, node in NODES.items() if path.startswith((".spec", ".status"))}
+def _version(crd: Node) -> Node:
+    version: Node = crd["spec"]["versions"][0]
+    return version
+
+
+def _root(crd: Node) -> Node:
+    root: Node = _version(crd)["schema"]["openAPIV3Schema"]
+    return root
+
+
+AGENT, SERVER = _root(agent_process_crd()), _root(control_server_crd())
+NODES = {
+    f"{short}{path}": node for short, root in (("ap", AGENT), ("cs", SERVER)) for path, node in _nodes(root)
+}
+FIELDS = {path: node for path, node in NODES.items() if re.match(r"..\.(spec|status)", path)}
 
 
 @pytest.mark.parametrize("path", NODES)
@@ -54,7 +66,9 @@ def test_everything_that_can_grow_has_a_limit(path: str) -> None:
             assert "maxProperties" in node
 
 
-@pytest.mark.parametrize("path", [path for path in FIELDS if not path.endswith("{}")])
+@pytest.mark.parametrize(
+    "path", [path for path in FIELDS if not path.endswith(("{}", "[]")) or FIELDS[path]["type"] == "object"]
+)
 def test_every_field_explains_itself_in_plain_sentences(path: str) -> None:
     description = FIELDS[path]["description"]
     assert re.fullmatch(r"[A-Z].*\.", description)
@@ -64,27 +78,43 @@ def test_every_field_explains_itself_in_plain_sentences(path: str) -> None:
 
 def test_every_range_is_in_the_words_of_its_field() -> None:
     ranges = [node for node in FIELDS.values() if "minimum" in node and "maximum" in node]
-    assert len(ranges) == 6
+    assert len(ranges) == 12
     for node in ranges:
         assert node["description"].endswith(f" From {node['minimum']} to {node['maximum']}.")
 
 
 def test_every_rule_says_what_is_allowed_in_words() -> None:
     rules = [rule for node in NODES.values() for rule in node.get("x-kubernetes-validations", [])]
-    assert len(rules) > 20
+    assert len(rules) > 60
     for rule in rules:
         assert re.search(r"\bmust\b", rule["message"]), rule
         assert "self." not in rule["message"]
         assert len(rule["message"]) < 200
 
 
-def test_only_the_template_keeps_what_is_not_declared() -> None:
+def test_only_what_is_carried_verbatim_keeps_what_is_not_declared() -> None:
     kept = {path for path, node in NODES.items() if "x-kubernetes-preserve-unknown-fields" in node}
-    assert kept == {".spec.template.spec", ".spec.template.spec.containers[]"}
+    assert kept == {
+        "ap.spec.template.spec",
+        "ap.spec.template.spec.containers[]",
+        "cs.spec.server.resources",
+        "cs.spec.server.template.spec",
+        "cs.spec.server.template.spec.containers[]",
+        "cs.spec.server.template.spec.containers[].livenessProbe",
+        "cs.spec.server.template.spec.os",
+        "cs.spec.storage.emptyDir",
+        "cs.spec.storage.volumeClaimTemplate.spec",
+    }
+
+
+def _fields(root: Node, *path: str) -> set[str]:
+    for part in path:
+        root = root["properties"][part]
+    return set(root.get("items", root)["properties"])
 
 
 def test_the_spec_has_the_fields_of_the_documentation() -> None:
-    assert set(ROOT["properties"]["spec"]["properties"]) == {
+    assert _fields(AGENT, "spec") == {
         "desiredState",
         "processKind",
         "restartToken",
@@ -99,10 +129,45 @@ def test_the_spec_has_the_fields_of_the_documentation() -> None:
         "template",
         "session",
     }
+    assert _fields(AGENT, "spec", "session") == {
+        "controlServerRef",
+        "sessionID",
+        "taskID",
+        "agentProfile",
+        "workspacePath",
+        "workspaceSourceRoots",
+        "prompt",
+    }
+    assert _fields(SERVER, "spec") == {
+        "agentSurvival",
+        "installationID",
+        "backend",
+        "server",
+        "storage",
+        "recovery",
+        "unownedPeriodSeconds",
+        "idleTimeoutSeconds",
+        "detachedEventLimit",
+        "agentProfiles",
+    }
+    assert _fields(SERVER, "spec", "backend") == {"selector", "container", "handover"}
+    assert _fields(SERVER, "spec", "server") == {"image", "resources", "template"}
+    assert _fields(SERVER, "spec", "recovery") == {
+        "deadlineSeconds",
+        "readTimeoutMilliseconds",
+        "readRetries",
+    }
+    profile = {"name", "command", "continueArgs", "env", "history", "permissions"}
+    assert _fields(SERVER, "spec", "agentProfiles") == profile
+
+
+@pytest.mark.accept("S-005.2")
+def test_survival_is_off_unless_it_is_asked_for() -> None:
+    assert FIELDS["cs.spec.agentSurvival"]["default"] == "Disabled"
 
 
 def test_the_status_has_the_fields_of_the_documentation_and_no_defaults() -> None:
-    assert set(ROOT["properties"]["status"]["properties"]) == {
+    assert _fields(AGENT, "status") == {
         "observedGeneration",
         "phase",
         "instance",
@@ -113,7 +178,26 @@ def test_the_status_has_the_fields_of_the_documentation_and_no_defaults() -> Non
         "stops",
         "conditions",
     }
-    assert not [path for path, node in FIELDS.items() if path.startswith(".status") and "default" in node]
+    assert _fields(SERVER, "status") == {
+        "observedGeneration",
+        "phase",
+        "installationID",
+        "serverIdentity",
+        "endpoint",
+        "pod",
+        "backend",
+        "adoptedBy",
+        "recoveredBy",
+        "survival",
+        "capabilities",
+        "diagnosticOutput",
+        "recovery",
+        "unstoppedInstances",
+        "untrackedInstances",
+        "adjustments",
+        "conditions",
+    }
+    assert not [path for path, node in FIELDS.items() if path[2:].startswith(".status") and "default" in node]
 
 
 @pytest.mark.accept("K-9")
@@ -123,43 +207,73 @@ def test_no_field_takes_an_endpoint_a_host_a_namespace_or_a_credential() -> None
         r"namespace|endpoint|host|address|^ip$|ip$|url|uri|port$|password|secret|credential|apikey|key$|cert|token",
         re.I,
     )
-    refused = {f".spec.template.spec.{name}" for name in REFUSED if "host" in name.lower()}
+    refused = {f"ap.spec.template.spec.{name}" for name in template.REFUSED if "host" in name.lower()}
+    refused |= {
+        f"cs.spec.server.template.spec.{name}" for name in server_template.REFUSED if "host" in name.lower()
+    }
+    env = "cs.spec.agentProfiles[].env[].valueFrom.secretKeyRef"
     harmless = {
-        ".spec.restartToken": "any text of the author's, compared and never sent",
-        ".status.instance.restartToken": "the same",
-        ".spec.liveness.credentialsSecretRef": "names a Secret of the same namespace",
-        ".spec.liveness.credentialsSecretRef.key": "names a key of it",
+        "ap.spec.restartToken": "any text of the author's, compared and never sent",
+        "ap.status.instance.restartToken": "the same",
+        "ap.spec.liveness.credentialsSecretRef": "names a Secret of the same namespace",
+        "ap.spec.liveness.credentialsSecretRef.key": "names a key of it",
+        env: "names a Secret of the same namespace",
+        f"{env}.key": "names a key of it",
+        "cs.spec.backend.selector.matchExpressions[].key": "names a label",
+        "cs.status.endpoint": "written for people, never read",
     }
     found = {path for path in FIELDS if telling.search(path.rstrip("[]{}").rpartition(".")[2])}
     assert found == refused | set(harmless)
-    assert set(FIELDS[".spec.liveness.credentialsSecretRef"]["properties"]) == {"name", "key"}
+    for reference in ("ap.spec.liveness.credentialsSecretRef", env):
+        assert set(FIELDS[reference]["properties"]) == {"name", "key"}
+    assert set(FIELDS["ap.spec.session.controlServerRef"]["properties"]) == {"name"}
 
 
 @pytest.mark.accept("K-9")
 def test_everything_declared_to_be_refused_has_its_rule() -> None:
-    ruled = {
-        rule.get("fieldPath", "").removeprefix(".")
-        for rule in NODES[".spec.template.spec"]["x-kubernetes-validations"]
-    }
-    assert set(REFUSED) <= ruled
+    def ruled(path: str) -> set[str]:
+        rules = NODES[path]["x-kubernetes-validations"]
+        return {rule.get("fieldPath", "").removeprefix(".") for rule in rules}
+
+    assert set(template.REFUSED) <= ruled("ap.spec.template.spec")
+    assert {*server_template.REFUSED, "terminationGracePeriodSeconds"} <= ruled(
+        "cs.spec.server.template.spec"
+    )
     assert {
         "hostNetwork",
         "hostname",
         "setHostnameAsFQDN",
         "terminationGracePeriodSeconds",
         "restartPolicy",
-    } <= set(REFUSED)
+    } <= set(template.REFUSED)
 
 
-def test_names_short_name_and_category_are_the_documented_ones() -> None:
-    names = agent_process_crd()["spec"]["names"]
-    assert (names["plural"], names["shortNames"], names["categories"]) == (
-        "agentprocesses",
-        ["ap"],
-        ["tenure"],
-    )
-    assert agent_process_crd()["metadata"]["name"] == "agentprocesses.tenure.dev"
-    assert VERSION["subresources"] == {"status": {}}
+@pytest.mark.parametrize(
+    ("crd", "plural", "short"),
+    [(agent_process_crd(), "agentprocesses", "ap"), (control_server_crd(), "controlservers", "cs")],
+    ids=["AgentProcess", "ControlServer"],
+)
+def test_names_short_name_and_category_are_the_documented_ones(crd: Node, plural: str, short: str) -> None:
+    names = crd["spec"]["names"]
+    assert (names["plural"], names["shortNames"], names["categories"]) == (plural, [short], ["tenure"])
+    assert crd["metadata"]["name"] == f"{plural}.tenure.dev"
+    assert crd["spec"]["scope"] == "Namespaced"
+    assert _version(crd)["subresources"] == {"status": {}}
+
+
+def test_conditions_and_their_reasons_are_what_kubernetes_takes() -> None:
+    """The pattern of ``reason`` in metav1.Condition."""
+    for word in (*ServerConditionType, *ServerConditionReason):
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", word)
+    assert list(ServerConditionType) == [
+        "Ready",
+        "Adopted",
+        "Recovered",
+        "SurvivalAvailable",
+        "Stalled",
+        "BackendOverlap",
+        "OwnershipLost",
+    ]
 
 
 def test_the_committed_files_are_what_the_models_generate() -> None:
