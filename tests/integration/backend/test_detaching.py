@@ -1,7 +1,9 @@
 """A backend goes, another comes: the agent does not notice, and nothing that it did meanwhile is lost."""
 
+import asyncio
+
 import pytest
-from tests.integration.backend.scene import SESSION, Scene
+from tests.integration.backend.scene import SESSION, WITHIN, Scene
 
 from tenure.backend import Event, FinalError, Session, TurnState
 
@@ -9,10 +11,11 @@ from tenure.backend import Event, FinalError, Session, TurnState
 async def the_turn_of(session: Session) -> list[Event]:
     """Events up to the end of the turn."""
     seen = []
-    async for event in session.events():
-        seen.append(event)
-        if event.terminal:
-            break
+    async with asyncio.timeout(WITHIN):
+        async for event in session.events():
+            seen.append(event)
+            if event.terminal:
+                break
     return seen
 
 
