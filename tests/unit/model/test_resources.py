@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from tests.integration.crds.table import ACCEPTED, REFUSED, Accepted, Refused
-from tests.support.agent_manifests import Manifest, changed, manifest, stored
+from tests.support.agent_manifests import Manifest, changed, hosted, manifest, stored
 
 from tenure.model.errors import InvalidResource, UnreadableObject
 from tenure.model.reasons import DesiredState, Phase, StopOrigin
@@ -117,6 +117,25 @@ def test_a_template_is_kept_word_for_word() -> None:
 def test_the_kind_of_process_is_the_objects_name_unless_given() -> None:
     assert parse_agent_process(stored("reviewer")).process_kind == "reviewer"
     assert parse_agent_process(stored("reviewer", processKind="critic")).process_kind == "critic"
+
+
+def test_a_hosted_agent_has_a_session_and_no_template() -> None:
+    raw = hosted(workspaceSourceRoots=["/src"], prompt="go on")
+    raw["metadata"] |= {"namespace": "team", "uid": "0b6e"}
+    parsed = parse_agent_process(raw)
+    session = parsed.spec.session
+    assert session is not None
+    assert (session.control_server_ref.name, session.session_id, session.task_id) == ("main", "s-1", "t-1")
+    assert (session.agent_profile, session.workspace_path) == ("echo", "/var/lib/tenure/work/s-1")
+    assert (session.workspace_source_roots, session.prompt) == (("/src",), "go on")
+    with pytest.raises(LookupError):
+        _ = parsed.template
+
+
+def test_an_agent_with_a_pod_has_no_session() -> None:
+    parsed = parse_agent_process(stored())
+    assert parsed.spec.session is None
+    assert parsed.template is parsed.spec.template
 
 
 def test_metadata_is_what_the_operator_works_with() -> None:
