@@ -124,6 +124,10 @@ class Follower:
                 await asyncio.sleep(next(waits))
         except FinalError:
             self.over = Over.FAILED
+        except Exception as error:  # noqa: BLE001
+            # A fault of ours must be the end of this session for all who wait for it, and of no other.
+            log.error("an instance is not followed any more: %s", type(error).__name__)
+            self.over = Over.FAILED
         except asyncio.CancelledError:
             self.over = self.over or Over.DETACHED
             raise

@@ -62,6 +62,7 @@ class Session:
             settling=self._settling,
         )
         self._tasks: tuple[asyncio.Task[None], ...] = ()
+        self._deliveries: set[asyncio.Task[Turn]] = set()
 
     def __repr__(self) -> str:
         return f"Session(id={self.id!r}, instance_id={self.instance_id!r}, over={self.over!r})"
@@ -115,7 +116,7 @@ class Session:
                     self.id, self.instance_id, server_identity=self.server_identity
                 )
             self._turn = Turn(record)
-            return await self._deliver(self._turn, prompt)
+            return await self._delivered(self._turn, prompt)
 
     async def resend(self, text: str, attachments: Sequence[JsonValue] = ()) -> Turn:
         """Give the text of ``open_turn`` again, under the key that it had: an agent that has it does not get it a
@@ -126,7 +127,9 @@ class Session:
             turn = self.open_turn
             if turn is None:
                 raise FinalError(Final.BAD_REQUEST, "the session has no open turn")
-            return turn if turn.control_turn_id is not None else await self._deliver(turn, prompt, again=True)
+            return (
+                turn if turn.control_turn_id is not None else await self._delivered(turn, prompt, again=True)
+            )
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn early: the turn then ends as cancelled."""
@@ -191,13 +194,14 @@ class Session:
 
     async def detach(self) -> None:
         """Leave the session to itself: its agent goes on, and whoever attaches next finds everything."""
-        await cancelled(*self._tasks)
+        ours = {*self._tasks, *self._deliveries} - {asyncio.current_task()}
+        await cancelled(*ours)
         self._follower.over = self._follower.over or Over.DETACHED
         await self._mailbox.close()
         if self._core.sessions.get(self.id) is self:
             del self._core.sessions[self.id]
         if self._turn is not None:
-            self._turn.finish(FinalError(Final.CLOSED, "the session was detached; its turn goes on"))
+            self._turn.finish(_detached())
 
     async def settled(self) -> None:
         """Wait until every outcome that has come is in the database, and acknowledged as far as that is possible."""
@@ -265,6 +269,24 @@ class Session:
         if self.over is not None or self._stopping:
             raise FinalError(Final.SESSION_ENDED, f"the session is over ({self.over or 'stopping'})")
 
+    async def _delivered(self, turn: Turn, prompt: Prompt, *, again: bool = False) -> Turn:
+        """Deliver it, also when the caller stops waiting: a turn that is refused has to be ended."""
+        delivery = asyncio.create_task(self._deliver(turn, prompt, again=again), name=f"turn {turn.id}")
+        self._deliveries.add(delivery)
+        delivery.add_done_callback(self._delivery_ended)
+        try:
+            return await asyncio.shield(delivery)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if delivery.cancelled() and current is not None and not current.cancelling():
+                raise _detached() from None
+            raise
+
+    def _delivery_ended(self, delivery: "asyncio.Task[Turn]") -> None:
+        self._deliveries.discard(delivery)
+        if not delivery.cancelled() and (error := delivery.exception()) is not None:
+            log.info("session %s: a prompt was not accepted: %s", self.id, type(error).__name__)
+
     async def _deliver(self, turn: Turn, prompt: Prompt, *, again: bool = False) -> Turn:
         keyed = prompt.model_copy(update={"turn_key": turn.key})
         accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -316,6 +338,10 @@ class Session:
         await _persistently(lambda: self._core.records.turns.abandon(turn.id))
         turn.finish(TurnEnd(TurnState.ABANDONED))
         await self.stop()
+
+
+def _detached() -> FinalError:
+    return FinalError(Final.CLOSED, "the session was detached; its turn goes on")
 
 
 def _prompt(text: str, attachments: Sequence[JsonValue]) -> Prompt:

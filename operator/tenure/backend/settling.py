@@ -59,6 +59,9 @@ class Settling:
             try:
                 if await self._apply(turn_id, event):
                     await self._acknowledge(turn_id)
+            except Exception as error:  # noqa: BLE001
+                # A fault of ours must not keep the next outcome from being applied. This one stays at the server.
+                log.error("session %s: an outcome is not applied: %s", self._session_id, type(error).__name__)
             finally:
                 self._queued.discard(turn_id)
                 self._queue.task_done()

@@ -92,5 +92,42 @@ async def test_a_launch_in_flight_when_the_backend_is_closed_is_left_to_the_next
     assert len(scene.told("started")) == 1
 
 
+async def test_a_prompt_that_its_caller_gives_up_is_refused_or_done_all_the_same(scene: Scene) -> None:
+    gate = scene.directory / "gate"
+    async with scene.backend() as backend:
+        session = await scene.launch(backend, events=False)
+        held = session._core.records.turns.bind
+        entered = asyncio.Event()
+
+        async def slow(*arguments: object) -> None:
+            entered.set()
+            await scene.until(gate.exists)
+            await held(*arguments)  # type: ignore[arg-type]
+
+        session._core.records.turns.bind = slow  # type: ignore[method-assign]
+        prompting = asyncio.create_task(session.prompt("say hello"))
+        await entered.wait()
+        prompting.cancel()
+        await asyncio.wait({prompting})
+        turn = session.open_turn
+        gate.touch()
+        if turn is not None:
+            assert (await turn.outcome()).completed
+        assert await scene.turns() == ["completed"]
+
+
+async def test_a_prompt_in_flight_when_the_session_is_detached_says_so(scene: Scene) -> None:
+    async with scene.backend() as backend:
+        session = await scene.launch(backend, events=False)
+        session._follower.attached.clear()
+        session._follower._outbox = asyncio.Queue()  # nothing is sent any more
+        prompting = asyncio.create_task(session.prompt("say hello"))
+        await scene.until(lambda: session.open_turn)
+        await session.detach()
+        with pytest.raises(FinalError) as closed:
+            await prompting
+        assert closed.value.reason is Final.CLOSED
+
+
 async def status_is(scene: Scene, status: str) -> bool:
     return await scene.execution() == status
