@@ -29,6 +29,15 @@ def child_name(object_name: str, owner_uid: str, ordinal: int) -> str:
     return f"{_stem(object_name, owner_uid)}{ordinal}"
 
 
+def family_name(object_name: str, owner: str) -> str:
+    """The name that all children of the object share, for those of which there is only one of a kind.
+
+    ``owner`` is the object's UID, or whatever else it is that the child belongs to. Raises ``ValueError`` when it is
+    empty.
+    """
+    return _stem(object_name, owner).removesuffix("-")
+
+
 def ordinal_of(child: str, object_name: str, owner_uid: str) -> int | None:
     """The ordinal of a child's name, or None when the name is not one that ``child_name`` gives to this
     object."""
