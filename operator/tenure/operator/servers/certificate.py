@@ -7,11 +7,6 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from tenure.model.masked import Masked
 
 VALID_FOR = timedelta(days=3653)
@@ -48,6 +43,12 @@ def make_certificate(identity: str, now: datetime) -> ServerCertificate:
 
     Takes about a millisecond. ``now`` is an aware time.
     """
+    # Here: an operator without any server starts without the time that these take.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     # A common name has 64 characters at most; what is verified is the alternative name.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity[:64])])
