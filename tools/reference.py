@@ -42,7 +42,8 @@ def _kind(definition: Mapping[str, Any]) -> str:
     text = (
         f"# {names['kind']} ({definition['spec']['group']}/{version['name']})\n\n{schema['description']}\n\n"
     )
-    text += f"`kubectl get {names['shortNames'][0]}`, `kubectl explain {names['shortNames'][0]}`.\n\n"
+    # The last one: an earlier one may be a core kind's, too.
+    text += f"`kubectl get {names['shortNames'][-1]}`, `kubectl explain {names['shortNames'][-1]}`.\n\n"
     for part in ("spec", "status"):
         properties = schema["properties"][part]
         text += (

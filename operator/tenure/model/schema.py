@@ -35,7 +35,7 @@ class _Kind:
 
     kind: str
     plural: str
-    short: str
+    short: tuple[str, ...]
     resource: type[Resource]
     spec: type[WireModel]
     status: type[WireModel]
@@ -55,7 +55,7 @@ def agent_process_crd() -> Json:
         _Kind(
             kind=resources.KIND,
             plural=resources.PLURAL,
-            short="ap",
+            short=("ap",),
             resource=resources.AgentProcess,
             spec=resources.AgentProcessSpec,
             status=Status,
@@ -71,7 +71,8 @@ def control_server_crd() -> Json:
         _Kind(
             kind=control_server.KIND,
             plural=control_server.PLURAL,
-            short="cs",
+            # kubectl takes cs for the core ComponentStatus, and names ours in a warning; csrv is ours alone.
+            short=("cs", "csrv"),
             resource=control_server.ControlServer,
             spec=control_server.ControlServerSpec,
             status=ServerStatus,
@@ -94,7 +95,7 @@ def _definition(of: _Kind) -> Json:
                 "listKind": f"{of.kind}List",
                 "plural": of.plural,
                 "singular": of.kind.lower(),
-                "shortNames": [of.short],
+                "shortNames": list(of.short),
                 "categories": ["tenure"],
             },
             "versions": [

@@ -250,12 +250,17 @@ def test_everything_declared_to_be_refused_has_its_rule() -> None:
 
 @pytest.mark.parametrize(
     ("crd", "plural", "short"),
-    [(agent_process_crd(), "agentprocesses", "ap"), (control_server_crd(), "controlservers", "cs")],
+    [
+        (agent_process_crd(), "agentprocesses", ["ap"]),
+        (control_server_crd(), "controlservers", ["cs", "csrv"]),
+    ],
     ids=["AgentProcess", "ControlServer"],
 )
-def test_names_short_name_and_category_are_the_documented_ones(crd: Node, plural: str, short: str) -> None:
+def test_names_short_name_and_category_are_the_documented_ones(
+    crd: Node, plural: str, short: list[str]
+) -> None:
     names = crd["spec"]["names"]
-    assert (names["plural"], names["shortNames"], names["categories"]) == (plural, [short], ["tenure"])
+    assert (names["plural"], names["shortNames"], names["categories"]) == (plural, short, ["tenure"])
     assert crd["metadata"]["name"] == f"{plural}.tenure.dev"
     assert crd["spec"]["scope"] == "Namespaced"
     assert _version(crd)["subresources"] == {"status": {}}
