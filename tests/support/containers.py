@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import uuid
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.api import AdminClient, ApiError, Object, path
+from tests.support.volumes import StartRefused, namespaces
 
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_.-]*)\))")
 _MESSAGE_LIMIT = 2048
 
 
-class StartRefused(Exception):
-    """The container cannot be started; the message is what a kubelet would report."""
-
-
 class Container:
-    """One container. Without a process (fake mode, or no command in the pod) it runs until it is told
-    to end."""
+    """One run of a container. Without a process (fake mode, or no command in the pod) it goes on until it is
+    told to end. ``former``: the run that this one follows in place."""
 
-    def __init__(self, identifier: str, spec: Object, log: Path, changed: Callable[[], None]) -> None:
-        self.identifier = identifier
+    def __init__(
+        self, spec: Object, log: Path, changed: Callable[[], None], former: "Container | None" = None
+    ) -> None:
+        self.identifier = f"stand-in://{uuid.uuid4().hex}"
+        self.restarts: int = 0 if former is None else former.restarts + 1
+        self._last_state = {} if former is None else former.status()["state"]
         self.spec = spec
         self.name: str = spec["name"]
         self.log = log
@@ -41,6 +43,7 @@ class Container:
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._waiter: asyncio.Task[None] | None = None
+        self._group = ""
 
     @property
     def ended(self) -> bool:
@@ -70,6 +73,8 @@ class Container:
                 self.finish(128, f"failed to start: {error}")
                 return
         self.pid = self._process.pid
+        if prefix:
+            self._group = await _own_namespace(self._process)
         self._waiter = asyncio.create_task(self._wait(), name=f"container-{self.name}")
 
     def signal(self, number: int) -> None:
@@ -128,12 +133,18 @@ class Container:
                 "name": self.name,
                 "image": image,
                 "imageID": "",
-                "restartCount": 0,
+                "restartCount": self.restarts,
                 "ready": False,
                 "started": False,
                 "state": {"terminated": lost},
             }
-        common = {"name": self.name, "image": self.spec.get("image", ""), "imageID": "", "restartCount": 0}
+        common = {
+            "name": self.name,
+            "image": self.spec.get("image", ""),
+            "imageID": "",
+            "restartCount": self.restarts,
+            "lastState": self._last_state,
+        }
         if self.exit_code is None:
             state: Object = {"running": {"startedAt": self.started_at}}
         else:
@@ -162,6 +173,11 @@ class Container:
         # The first process was the container's init: whatever it left behind ends with it.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        while members := _members(self._group):
+            for pid in members:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.01)
         code = code if code >= 0 else 128 - code
         self.finish(code, self._last_words(code))
 
@@ -249,13 +265,41 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 def hostname_prefix() -> list[str]:
     """The words before "HOSTNAME COMMAND..." that give a process a host name of its own, or none where
     that is not allowed."""
-    flags = ["--uts"] if os.geteuid() == 0 else ["--uts", "--user", "--map-root-user"]
-    prefix = ["unshare", *flags, "sh", "-c", 'hostname "$0" && exec "$@"']
+    prefix = in_namespaces("")
     try:
         done = subprocess.run([*prefix, "probe", "true"], capture_output=True, check=False, timeout=10)
     except OSError:
         return []
     return prefix if done.returncode == 0 else []
+
+
+def in_namespaces(script: str) -> list[str]:
+    """The words before "HOSTNAME COMMAND...": ``script`` makes the mounts, if it is not empty."""
+    return [*namespaces(mounts=bool(script)), "sh", "-c", f'{script}hostname "$0" && exec "$@"']
+
+
+async def _own_namespace(process: asyncio.subprocess.Process) -> str:
+    """The name of the namespace that only this container's processes are in; empty when it ended at once."""
+    ours = os.readlink("/proc/self/ns/uts")
+    while process.returncode is None:
+        try:
+            found = os.readlink(f"/proc/{process.pid}/ns/uts")
+        except OSError:
+            return ""
+        if found != ours:
+            return found
+        await asyncio.sleep(0.005)
+    return ""
+
+
+def _members(namespace: str) -> list[int]:
+    """The processes in a namespace, zombies left out: they have none."""
+    found = []
+    for entry in Path("/proc").iterdir() if namespace else ():
+        with suppress(OSError, ValueError):
+            if os.readlink(entry / "ns" / "uts") == namespace:
+                found.append(int(entry.name))
+    return found
 
 
 def now(*, micro: bool = False) -> str:

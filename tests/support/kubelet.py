@@ -4,8 +4,10 @@ tells the truth.
 It binds unscheduled pods to one made-up node (unless that is cordoned), starts each container's command as
 a process with the container's environment, ends it with SIGTERM and, when the grace is over, SIGKILL, and
 reports what happened exactly as a kubelet does: Running, then terminated with the exit code and phase
-Succeeded or Failed, then the pod removed if its deletion was asked for. What it does not do: images,
-volumes, probes, init containers and isolation.
+Succeeded or Failed, then the pod removed if its deletion was asked for. Volumes are directories
+(``tests.support.volumes``), readiness gates are waited for, and a container whose pod says so is started again
+in place, under a new ID. Every pod has an address of its own in 127.0.0.0/8, but not its own ports: a server
+listens on its pod's address. What it does not do: images, probes, init containers and isolation.
 """
 
 import asyncio
@@ -15,39 +17,35 @@ import signal
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
 import aiohttp
 
 from tests.support.api import AdminClient, ApiError, Object, path
-from tests.support.containers import Container, StartRefused, hostname_prefix, now, resolve_environment
+from tests.support.containers import (
+    Container,
+    StartRefused,
+    hostname_prefix,
+    in_namespaces,
+    now,
+    resolve_environment,
+)
+from tests.support.node import ADDRESSES, NODE, Pod, node_status, pod_conditions
+from tests.support.volumes import PodVolumes, mount_script, mounts_possible
 
 LEASE_SECONDS = 3.0
+REFRESH_SECONDS = 0.5
+"""How often mounted Secrets are read again."""
 _NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
-
-
-@dataclass
-class _Pod:
-    """One pod that this node runs; ``task`` leads it from binding to removal."""
-
-    uid: str
-    namespace: str
-    name: str
-    latest: Object
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: bool = False
-    task: "asyncio.Task[None] | None" = None
-    containers: list[Container] = field(default_factory=list)
-    address: str = ""
 
 
 class Kubelet:
     """``async with Kubelet(client) as kubelet``: runs every pod of the control plane until the block ends.
 
     ``mode="process"`` starts real processes; ``mode="fake"`` only says Running, for thousands of pods.
-    ``start_delay`` is the number of seconds between binding and start. ``environment`` is what each
+    ``start_delay`` is the number of seconds between binding and start, ``restart_delay`` between a container's
+    end and its next start in place. ``environment`` is what each
     process has beside its container's own variables (default: PATH, HOME and LANG). Logs are in
     ``folder`` (``log()``).
     """
@@ -56,9 +54,10 @@ class Kubelet:
         self,
         client: AdminClient,
         *,
-        node: str = "stand-in",
+        node: str = NODE,
         mode: Literal["process", "fake"] = "process",
         start_delay: float = 0.0,
+        restart_delay: float = 0.1,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
         concurrency: int = 32,
@@ -67,18 +66,18 @@ class Kubelet:
         self.node = node
         self.mode = mode
         self.start_delay = start_delay
+        self.restart_delay = restart_delay
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="tenure-kubelet-"))
         self.environment = dict(
             environment or {"PATH": os.environ["PATH"], "HOME": str(self.folder), "LANG": "C.UTF-8"}
         )
         self._prefix = hostname_prefix() if mode == "process" else ()
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, Pod] = {}
         self._reporting = asyncio.Event()
         self._reporting.set()
         self._writes = asyncio.Semaphore(concurrency)
         self._loops: list[asyncio.Task[None]] = []
-        self._addresses = 0
         self._waiting: set[str] = set()
 
     async def __aenter__(self) -> Self:
@@ -143,7 +142,7 @@ class Kubelet:
             if error.status != 409:
                 raise
         await self.client.patch(
-            path("nodes", None, self.node, "status"), {"status": _node_status()}, "strategic"
+            path("nodes", None, self.node, "status"), {"status": node_status()}, "strategic"
         )
 
     async def _renew(self) -> None:
@@ -155,7 +154,7 @@ class Kubelet:
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec}
             with suppress(ApiError, *_NO_ANSWER):
                 await self.client.patch(url, body, "apply", fieldManager="kubelet", force="true")
-                status = {"status": _node_status()}
+                status = {"status": node_status()}
                 await self.client.patch(path("nodes", None, self.node, "status"), status, "strategic")
             await asyncio.sleep(LEASE_SECONDS)
 
@@ -195,16 +194,17 @@ class Kubelet:
         ended = item.get("status", {}).get("phase") in ("Succeeded", "Failed")
         mine = assigned == self.node or (assigned is None and "deletionTimestamp" not in item["metadata"])
         if mine and not ended and not item["spec"].get("schedulingGates"):
-            pod = _Pod(uid, item["metadata"]["namespace"], item["metadata"]["name"], item)
+            pod = Pod(uid, item["metadata"]["namespace"], item["metadata"]["name"], item)
             self._pods[uid] = pod
             pod.task = asyncio.create_task(self._lead(pod), name=f"pod-{pod.name}")
 
-    def _lose(self, pod: _Pod) -> None:
+    def _lose(self, pod: Pod) -> None:
         pod.gone = True
         pod.changed.set()
 
-    async def _lead(self, pod: _Pod) -> None:
+    async def _lead(self, pod: Pod) -> None:
         """One pod's whole life."""
+        keeper = asyncio.create_task(self._keep_volumes(pod), name=f"volumes-{pod.name}")
         try:
             if not await self._bind(pod):
                 return
@@ -215,11 +215,14 @@ class Kubelet:
             await self._run(pod)
             await self._finish(pod)
         finally:
+            keeper.cancel()
             for container in pod.containers:
                 await container.kill()
+            if pod.volumes is not None:
+                pod.volumes.remove()
             self._pods.pop(pod.uid, None)
 
-    async def _bind(self, pod: _Pod) -> bool:
+    async def _bind(self, pod: Pod) -> bool:
         if pod.latest["spec"].get("nodeName") == self.node:
             return True
         while await self._cordoned():
@@ -242,34 +245,52 @@ class Kubelet:
             return bool(node["spec"].get("unschedulable"))
         return True
 
-    async def _start(self, pod: _Pod) -> None:
-        self._addresses += 1
-        high, low = divmod(self._addresses, 250)
-        pod.address = f"127.{1 + high // 250}.{high % 250}.{low + 1}"
-        for spec in pod.latest["spec"]["containers"]:
-            log = self.folder / f"{pod.namespace}_{pod.name}_{len(pod.containers)}_{spec['name']}.log"
-            container = Container(f"stand-in://{pod.uid}/{spec['name']}", spec, log, pod.changed.set)
+    async def _start(self, pod: Pod) -> None:
+        pod.address = next(ADDRESSES)
+        folder = self.folder / "pods" / pod.uid
+        pod.volumes = PodVolumes(self.client, pod.latest, folder, self.folder / "claims")
+        for number, spec in enumerate(pod.latest["spec"]["containers"]):
+            log = self.folder / f"{pod.namespace}_{pod.name}_{number}_{spec['name']}.log"
+            container = Container(spec, log, pod.changed.set)
             pod.containers.append(container)
             if self.mode == "process":
                 await self._start_process(pod, container)
 
-    async def _start_process(self, pod: _Pod, container: Container) -> None:
+    async def _start_process(self, pod: Pod, container: Container) -> None:
         """Start a container, waiting as a kubelet does for a Secret that is not there yet."""
+        assert pod.volumes is not None
         while not self._leaving(pod):
-            with suppress(StartRefused, *_NO_ANSWER):
+            with suppress(StartRefused, ApiError, *_NO_ANSWER):
+                await pod.volumes.prepare()
                 given = await resolve_environment(self.client, pod.latest, container.spec, pod.address)
                 environment = {**self.environment, "HOSTNAME": pod.name, **given}
-                prefix = [*self._prefix, pod.name] if self._prefix else []
-                await container.start(environment, self.folder, prefix)
+                mounts = pod.volumes.mounts(container.spec)
+                prefix = self._prefix
+                if mounts and not mounts_possible():
+                    container.finish(128, "failed to start: no mount namespace, see require_mounts()")
+                    return
+                if mounts:
+                    working = container.spec.get("workingDir", "/")
+                    prefix = in_namespaces(mount_script(mounts, pod.volumes.ground(), self.folder, working))
+                await container.start(environment, self.folder, [*prefix, pod.name] if prefix else [])
                 return
             await self._sleep_unless_deleted(pod, 0.5)
         container.give_up()
 
-    async def _run(self, pod: _Pod) -> None:
-        """Return when no container runs any more, because each ended or was ended."""
+    async def _keep_volumes(self, pod: Pod) -> None:
+        """Bring mounted Secrets up to date for as long as the pod is there."""
+        while pod.volumes is None or pod.volumes.changing:
+            await asyncio.sleep(REFRESH_SECONDS)
+            await self._reporting.wait()
+            if pod.volumes is not None:
+                # A Secret that is gone leaves what was mounted, as a kubelet does.
+                with suppress(StartRefused, ApiError, *_NO_ANSWER):
+                    await pod.volumes.refresh()
+
+    async def _run(self, pod: Pod) -> None:
+        """Return when no container runs any more, because each ended or was ended, and none is started again."""
         loop = asyncio.get_running_loop()
         deadline: float | None = None
-        told: set[str] = set()
         asked_grace: int | None = None
         while any(not container.ended for container in pod.containers):
             if self._leaving(pod):
@@ -287,47 +308,58 @@ class Kubelet:
                     for container in pod.containers:
                         await container.kill()
             await self._wait_for_change(pod, None if deadline is None else max(deadline - loop.time(), 0.0))
-            ended = {container.name for container in pod.containers if container.ended}
-            if ended != told and len(ended) < len(pod.containers):
-                told = ended
+            await self._restart(pod)
+            if any(not container.ended for container in pod.containers):
                 await self._report_running(pod)
 
-    async def _wait_for_change(self, pod: _Pod, limit: float | None) -> None:
+    async def _restart(self, pod: Pod) -> None:
+        """Start the ended containers again that the pod's restart policy says so of."""
+        policy = pod.latest["spec"].get("restartPolicy", "Always")
+        for number, ended in enumerate(pod.containers):
+            again = policy == "Always" or (policy == "OnFailure" and ended.exit_code != 0)
+            if not ended.ended or not again or self._leaving(pod):
+                continue
+            await self._report_running(pod)
+            await self._sleep_unless_deleted(pod, self.restart_delay)
+            if not self._leaving(pod):
+                container = Container(ended.spec, ended.log, pod.changed.set, former=ended)
+                if self.mode == "process":
+                    await self._start_process(pod, container)
+                if not container.never_started:
+                    pod.containers[number] = container
+
+    async def _wait_for_change(self, pod: Pod, limit: float | None) -> None:
         """Return at the pod's next event or a container's end, at the latest after ``limit`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 await pod.changed.wait()
         pod.changed.clear()
 
-    async def _finish(self, pod: _Pod) -> None:
+    async def _finish(self, pod: Pod) -> None:
         """Report the end; then, if its deletion was asked for, remove the pod. An ended pod's later
         DELETE needs nobody."""
         if pod.gone:
             return
         codes = [container.exit_code for container in pod.containers]
         phase = "Succeeded" if codes and all(code == 0 for code in codes) else "Failed"
-        answer = await self._status(pod, phase, ready=False)
+        answer = await self._status(pod, phase)
         if answer is not None and "deletionTimestamp" in answer["metadata"]:
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
             body = {**options, "preconditions": {"uid": pod.uid}}
             await self._write("DELETE", path("pods", pod.namespace, pod.name), body)
 
-    async def _report_running(self, pod: _Pod) -> None:
-        await self._status(pod, "Running", ready=all(not container.ended for container in pod.containers))
+    async def _report_running(self, pod: Pod) -> None:
+        """Say how the pod is, if that has changed."""
+        pod.conditions = pod_conditions(pod.latest, pod.containers, "Running", pod.conditions)
+        said = (pod.conditions, [(each.identifier, each.exit_code) for each in pod.containers])
+        if said != pod.told and await self._status(pod, "Running") is not None:
+            pod.told = said
 
-    async def _status(self, pod: _Pod, phase: str, *, ready: bool) -> Object | None:
-        text = "True" if ready else "False"
-        reason = {} if ready else {"reason": "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"}
-        conditions = [
-            {"type": kind, "status": text, "lastTransitionTime": now(), **reason}
-            for kind in ("Ready", "ContainersReady")
-        ]
-        conditions += [
-            {"type": kind, "status": "True"} for kind in ("Initialized", "PodReadyToStartContainers")
-        ]
+    async def _status(self, pod: Pod, phase: str) -> Object | None:
+        pod.conditions = pod_conditions(pod.latest, pod.containers, phase, pod.conditions)
         status: Object = {
             "phase": phase,
-            "conditions": conditions,
+            "conditions": pod.conditions,
             "hostIP": "127.0.0.1",
             "startTime": pod.latest.get("status", {}).get("startTime") or now(),
             "containerStatuses": [container.status() for container in pod.containers],
@@ -355,38 +387,10 @@ class Kubelet:
             await asyncio.sleep(delay)
             delay = min(delay * 2, 1.0)
 
-    def _leaving(self, pod: _Pod) -> bool:
+    def _leaving(self, pod: Pod) -> bool:
         return pod.gone or "deletionTimestamp" in pod.latest["metadata"]
 
-    async def _sleep_unless_deleted(self, pod: _Pod, seconds: float) -> None:
+    async def _sleep_unless_deleted(self, pod: Pod, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
         while not self._leaving(pod) and (left := until - asyncio.get_running_loop().time()) > 0:
             await self._wait_for_change(pod, left)
-
-
-def _node_status() -> Object:
-    capacity = {"cpu": "1000", "memory": "4000Gi", "pods": "100000", "ephemeral-storage": "4000Gi"}
-    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "the stand-in runs"}
-    return {
-        "capacity": capacity,
-        "allocatable": capacity,
-        "conditions": [{**ready, "lastHeartbeatTime": now(), "lastTransitionTime": now()}],
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "nodeInfo": {
-            **dict.fromkeys(_NODE_INFO, ""),
-            "kubeletVersion": "v1.36.3",
-            "operatingSystem": "linux",
-        },
-    }
-
-
-_NODE_INFO = (
-    "architecture",
-    "bootID",
-    "containerRuntimeVersion",
-    "kernelVersion",
-    "kubeProxyVersion",
-    "machineID",
-    "osImage",
-    "systemUUID",
-)
