@@ -1,0 +1,108 @@
+"""What this process remembers of each ControlServer between looks. Losing it costs repetition, never correctness."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tenure.model.masked import Masked
+from tenure.operator.servers.ports import ServerKey, ServerSaid
+from tenure.plan.adoption.gates import Deadline, Verdict
+from tenure.plan.adoption.state import Attempt
+
+REDO_SECONDS = 1.0
+LONGEST_REDO = 15.0
+
+
+@dataclass(slots=True)
+class Memory:
+    """About one object; another object of the same name starts anew."""
+
+    uid: str = ""
+    attempt: Attempt = field(default_factory=Attempt)
+    holder: str | None = None
+    """The incarnation whose turn it was at the last look."""
+    contact_began: float | None = None
+    """When the deadline of this attempt started, by the operator's monotonic clock."""
+    deadline_seconds: float = 30.0
+    top_ordinal: int = 0
+    """The highest ordinal that was ever given out, as far as this process has seen."""
+    credentials: dict[str, Masked] = field(default_factory=dict, repr=False)
+    """By pod UID: a replacement that was rotated in and never stored, for a server that is about to be stopped."""
+    said: ServerSaid = field(default_factory=ServerSaid)
+    verdict: Verdict | None = None
+    """The latest one about a server, for people."""
+    refused: str = ""
+    """Why the API server takes no pod of ours, in its own words."""
+    foreign: str = ""
+    """The name of a child that somebody else has."""
+    failures: int = 0
+    """Of background work in a row."""
+    superseded: bool = False
+    """A renewal was refused; the next pass draws the conclusion."""
+    upkeep_due: float = 0.0
+    """When what nothing else asks for is looked after again, by the monotonic clock."""
+
+    def begin(self, incarnation: str) -> None:
+        """Nothing of another incarnation is carried over."""
+        if self.attempt.incarnation != incarnation:
+            self.attempt = Attempt(incarnation=incarnation)
+            self.contact_began, self.superseded, self.upkeep_due = None, False, 0.0
+            self.credentials.clear()
+
+    def restart(self) -> None:
+        """The server of this incarnation has ended, and all of it begins anew; a lost ownership stays lost."""
+        self.attempt = Attempt(incarnation=self.attempt.incarnation, lost=self.attempt.lost)
+        self.contact_began = None
+        self.credentials.clear()
+
+    def learn(self, incarnation: str, **facts: Any) -> None:
+        """Set fields of the attempt, unless another incarnation's has begun since."""
+        if self.attempt.incarnation == incarnation:
+            self.attempt = replace(self.attempt, **facts)
+
+    def contact(self, now: float) -> None:
+        """The deadline starts with the first contact."""
+        if self.contact_began is None:
+            self.contact_began = now
+
+    def deadline(self, now: float) -> Deadline:
+        """How it stands at ``now``."""
+        if self.contact_began is None:
+            return Deadline.NOT_STARTED
+        return Deadline.ELAPSED if now - self.contact_began >= self.deadline_seconds else Deadline.RUNNING
+
+    def until_deadline(self, now: float) -> float | None:
+        """Seconds; None when it does not run."""
+        if self.deadline(now) is not Deadline.RUNNING or self.contact_began is None:
+            return None
+        return self.contact_began + self.deadline_seconds - now
+
+    def redo_after(self) -> float:
+        """Seconds until background work that has failed is begun again."""
+        return min(REDO_SECONDS * 2.0 ** min(self.failures, 10), LONGEST_REDO)
+
+
+class Attempts:
+    """The memories of all ControlServers."""
+
+    def __init__(self, on_forget: Callable[[ServerKey], None] = lambda key: None) -> None:
+        self._memories: dict[ServerKey, Memory] = {}
+        self._on_forget = on_forget
+
+    def of(self, key: ServerKey, uid: str) -> Memory:
+        """The memory of this very object."""
+        found = self._memories.get(key)
+        if found is None or found.uid != uid:
+            if found is not None:
+                self._on_forget(key)
+            found = self._memories[key] = Memory(uid)
+        return found
+
+    def peek(self, key: ServerKey) -> Memory | None:
+        """The memory of this name, if there is one."""
+        return self._memories.get(key)
+
+    def forget(self, key: ServerKey) -> None:
+        """There is no such object any more."""
+        if self._memories.pop(key, None) is not None:
+            self._on_forget(key)

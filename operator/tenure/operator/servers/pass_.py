@@ -1,0 +1,174 @@
+"""The pass over one ControlServer: observe, plan, do one thing, look again, until nothing is left to do now."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from tenure.cluster.errors import ApiError
+from tenure.model.errors import TenureError
+from tenure.operator.clock import Clock
+from tenure.operator.servers.attempts import Attempts, Memory
+from tenure.operator.servers.background import Background
+from tenure.operator.servers.deeds import Deeds, Went
+from tenure.operator.servers.keeper import Keeper
+from tenure.operator.servers.ports import Hooks, OwnedServer, Recoverer, ServerKey
+from tenure.operator.servers.sight import Observer, Sight
+from tenure.ownership.errors import ControlError
+from tenure.ownership.renewal import Ended
+from tenure.plan.adoption.next_step import Plan, next_step
+from tenure.plan.adoption.state import NoSecret
+from tenure.plan.adoption.steps import Idle, Nothing, Owed
+from tenure.storage.errors import StorageError
+
+LOOKS = 40
+"""Deeds of one pass, at most. From nothing to a server in use it takes some ten."""
+SOON = 1.0
+AGAIN = 5.0
+"""Seconds until something that failed beside the step, or could not be read, is tried again."""
+UPKEEP = 60.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPass:
+    """Callable with a key; the seconds until it wants to see the key again, or None."""
+
+    observer: Observer
+    deeds: Deeds
+    attempts: Attempts
+    background: Background
+    keeper: Keeper
+    recoverer: Recoverer
+    hooks: Hooks
+    clock: Clock
+    wake: Callable[[ServerKey], None]
+    wake_after: Callable[[ServerKey, float], None]
+
+    async def __call__(self, key: ServerKey) -> float | None:
+        """One pass. Raises ``ApiError``, ``StorageError`` and ``InvalidResource``."""
+        raw = await self.observer.read(key)
+        if raw is None or "deletionTimestamp" in raw["metadata"]:
+            # Its pod is owned by it, and is deleted by the garbage collector; the server takes that for a shutdown.
+            self._gone(key, "" if raw is None else raw["metadata"]["uid"])
+            return None
+        memory = self.attempts.of(key, raw["metadata"]["uid"])
+        waits: list[float] = []
+        for _ in range(LOOKS):
+            sight = await self.observer.look(key, raw, memory)
+            owner = sight.state.owner
+            self.background.outdate(key, owner.incarnation if owner is not None else "")
+            self._keep(sight, memory)
+            plan = next_step(sight.state)
+            waits = await self._owe(plan, sight, memory)
+            if await self.deeds.do(plan.step, sight, memory) is Went.WAIT:
+                break
+        else:
+            waits.append(SOON)
+        waits += self._waits(plan, sight, memory)
+        return min(waits, default=None)
+
+    def ended(self, key: ServerKey, name: str, error: Exception | None) -> None:
+        """A piece of background work has ended: look what follows from it."""
+        memory = self.attempts.peek(key)
+        if memory is None:
+            return
+        if error is None:
+            memory.failures = 0
+            self.wake(key)
+            return
+        memory.failures += 1
+        facts = {"server": str(key), "what": name, "again_in": memory.redo_after()}
+        if isinstance(error, TenureError):
+            log.warning("work on a control server failed and is tried again", error=str(error), **facts)
+        else:
+            log.error("work on a control server failed in a way nobody foresaw", exc_info=error, **facts)
+        self.wake_after(key, memory.redo_after())
+
+    def claim_ended(self, key: ServerKey, server: OwnedServer, how: Ended) -> None:
+        """The keeper was told that a server is not to be renewed for any more."""
+        memory = self.attempts.peek(key)
+        mine = memory is not None and memory.attempt.incarnation == server.incarnation
+        if memory is not None and mine and how is Ended.SUPERSEDED:
+            memory.superseded = True
+        self.wake(key)
+
+    def _gone(self, key: ServerKey, uid: str) -> None:
+        self.keeper.release(key)
+        self.background.outdate(key, "")
+        if not uid:
+            self.attempts.forget(key)
+
+    def _keep(self, sight: Sight, memory: Memory) -> None:
+        key, owner, held = sight.key, sight.state.owner, self.keeper.held(sight.key)
+        if memory.superseded and owner is not None:
+            memory.superseded = False
+            self.deeds.lose(sight, memory, owner.incarnation)
+            return
+        server = sight.owned()
+        if server is not None:
+            self.keeper.keep(key, server)
+            return
+        if held is None:
+            return
+        pod = sight.pods.get(held.pod_uid)
+        unread = pod is not None and pod.plan.secret is NoSecret.UNREAD
+        if unread and owner is not None and owner.incarnation == held.incarnation:
+            return  # an API server that is silent takes no claim away
+        self.keeper.release(key)
+        if owner is None:
+            self.hooks.detached(key, sight.resource)
+
+    async def _owe(self, plan: Plan, sight: Sight, memory: Memory) -> list[float]:
+        """What may fail and be tried again without holding anything up."""
+        waits: list[float] = []
+        for owed in plan.owed:
+            try:
+                await self.deeds.owe(owed, sight, memory)
+            except (ApiError, ControlError, StorageError) as error:
+                self._tell(sight, owed, error)
+                waits.append(AGAIN)
+        return waits
+
+    @staticmethod
+    def _tell(sight: Sight, owed: Owed, error: Exception) -> None:
+        log.info(
+            "something is owed to a control server and is tried again",
+            server=str(sight.key),
+            what=type(owed).__name__,
+            error=str(error),
+        )
+
+    def _waits(self, plan: Plan, sight: Sight, memory: Memory) -> list[float]:
+        waits = []
+        now = self.clock.monotonic()
+        record, owner = sight.state.record, sight.state.owner
+        recovered = record is not None and owner is not None and record.recovered_by == owner.incarnation
+        until = memory.until_deadline(now)
+        if until is not None and not recovered:
+            waits.append(max(until, 0.05))
+        if isinstance(plan.step, Nothing):
+            if plan.step.why in (Idle.STORE_UNREAD, Idle.SECRET_UNREAD):
+                waits.append(AGAIN)
+            if plan.step.why is Idle.UP_TO_DATE:
+                waits.append(self._upkeep(sight, memory, now))
+        if memory.refused or memory.foreign or sight.refused:
+            waits.append(3 * AGAIN)
+        return waits
+
+    def _upkeep(self, sight: Sight, memory: Memory, now: float) -> float:
+        """Look after what nothing else asks for, in the background, when it is due."""
+        assert sight.state.owner is not None
+        if now < memory.upkeep_due:
+            return memory.upkeep_due - now
+        recovering = self.deeds.recovering(sight, memory, (sight.record and sight.record.pod_uid) or "")
+
+        async def work() -> None:
+            again = await self.recoverer.upkeep(recovering)
+            memory.upkeep_due = self.clock.monotonic() + (UPKEEP if again is None else again)
+
+        # Not before it is through: the end of it wakes the key.
+        if self.background.start(sight.key, "upkeep", sight.state.owner.incarnation, work):
+            memory.upkeep_due = now + UPKEEP
+        return UPKEEP
