@@ -35,6 +35,8 @@ from tests.support.node import ADDRESSES, NODE, Pod, node_status, pod_conditions
 from tests.support.volumes import PodVolumes, mount_script, mounts_possible
 
 LEASE_SECONDS = 3.0
+LISTEN_VARIABLE = "TENURE_SERVER_HOST"
+"""Pods share their ports here: a control server that would listen everywhere is told its pod's address."""
 REFRESH_SECONDS = 0.5
 """How often mounted Secrets are read again."""
 _NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
@@ -263,7 +265,12 @@ class Kubelet:
             with suppress(StartRefused, ApiError, *_NO_ANSWER):
                 await pod.volumes.prepare()
                 given = await resolve_environment(self.client, pod.latest, container.spec, pod.address)
-                environment = {**self.environment, "HOSTNAME": pod.name, **given}
+                environment = {
+                    **self.environment,
+                    "HOSTNAME": pod.name,
+                    LISTEN_VARIABLE: pod.address,
+                    **given,
+                }
                 mounts = pod.volumes.mounts(container.spec)
                 prefix = self._prefix
                 if mounts and not mounts_possible():

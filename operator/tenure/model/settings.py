@@ -14,6 +14,7 @@ from typing import Annotated
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from tenure import __version__
 from tenure.model.errors import InvalidSettings
 from tenure.model.masked import Masked
 
@@ -41,6 +42,13 @@ def _split(value: object) -> object:
     return (
         tuple(sorted({part.strip() for part in value.split(",")} - {""})) if isinstance(value, str) else value
     )
+
+
+def _pairs(value: object) -> object:
+    """``"a=b,c=d"`` as a mapping."""
+    if not isinstance(value, str):
+        return value
+    return dict(part.strip().split("=", 1) for part in value.split(",") if part.strip())
 
 
 _Label = Annotated[str, Field(pattern=f"^{_LABEL.pattern}$")]
@@ -84,6 +92,16 @@ class OperatorSettings(BaseSettings):
     )
     """The name under which this operator holds the Lease."""
 
+    pod_namespace: str = Field(default="", validation_alias="POD_NAMESPACE")
+    """The namespace of the operator's own pods; empty outside of a cluster."""
+
+    pod_labels: Annotated[dict[str, str], NoDecode, BeforeValidator(_pairs)] = Field(default_factory=dict)
+    """Labels that only the operator's own pods have, by which NetworkPolicies let them reach control servers; empty
+    outside of a cluster: no policy is made then."""
+
+    server_image: Annotated[str, Field(pattern=r"^\S{1,1024}$")] = f"tenure:{__version__}"
+    """The image of control servers whose object names none."""
+
 
 _ALLOWED: dict[str, tuple[str, str]] = {
     "namespaces": (
@@ -104,6 +122,9 @@ _ALLOWED: dict[str, tuple[str, str]] = {
     "log_level": ("TENURE_LOG_LEVEL", f"must be one of {', '.join(LogLevel)}"),
     "poll_seconds": ("TENURE_POLL_SECONDS", "must be a number from 0.1 to 60 (seconds)"),
     "pod_name": ("POD_NAME", "must be a name with 1 to 253 characters"),
+    "pod_namespace": ("POD_NAMESPACE", "must be the name of a namespace"),
+    "pod_labels": ("TENURE_POD_LABELS", "must be labels separated by commas, such as a=b,c=d"),
+    "server_image": ("TENURE_SERVER_IMAGE", "must be the name of an image, without spaces"),
 }
 _FIELD_OF = {
     "TENURE_LEASE_NAMESPACE": "lease_namespace",

@@ -58,6 +58,8 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "TENURE_LOG_LEVEL": "debug",
         "TENURE_POLL_SECONDS": "0.5",
         "POD_NAME": "tenure-0",
+        "TENURE_POD_LABELS": "app.kubernetes.io/name=tenure, role=operator",
+        "TENURE_SERVER_IMAGE": "registry.example/tenure:2",
     }.items():
         monkeypatch.setenv(name, value)
     settings = load_settings()
@@ -70,6 +72,9 @@ def test_every_variable_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     )
     assert (settings.http_port, settings.log_level, settings.poll_seconds) == (0, LogLevel.DEBUG, 0.5)
     assert settings.pod_name == "tenure-0"
+    assert settings.pod_namespace == "tenure-system"
+    assert settings.pod_labels == {"app.kubernetes.io/name": "tenure", "role": "operator"}
+    assert settings.server_image == "registry.example/tenure:2"
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,6 +112,8 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
         ("TENURE_POLL_SECONDS", "0", "TENURE_POLL_SECONDS must be a number from 0.1 to 60 (seconds)"),
         ("TENURE_POLL_SECONDS", "nan", "TENURE_POLL_SECONDS must be a number from 0.1 to 60 (seconds)"),
         ("POD_NAME", "p" * 254, "POD_NAME must be a name with 1 to 253 characters"),
+        ("TENURE_POD_LABELS", "a=b,c", "TENURE_POD_LABELS must be labels separated by commas"),
+        ("TENURE_SERVER_IMAGE", "two images", "TENURE_SERVER_IMAGE must be the name of an image"),
     ],
 )
 def test_a_wrong_variable_is_refused_with_what_is_allowed(
