@@ -52,6 +52,8 @@ _ON_WINDOWS = (
     " || (has({spec}.nodeSelector) && 'kubernetes.io/os' in {spec}.nodeSelector"
     " && {spec}.nodeSelector['kubernetes.io/os'] == 'windows'))"
 ).format(spec="self.server.template.spec")
+# Only what the object itself shows. That the operator has no store, or no access to Secrets, is not in it: a policy of
+# the chart refuses Enabled then, and status says Unavailable whatever was let through.
 _SURVIVAL_POSSIBLE = (
     "!has(self.agentSurvival) || self.agentSurvival == 'Disabled' || !has(self.server)"
     f" || !has(self.server.template) || !has(self.server.template.spec) || !{_ON_WINDOWS}"

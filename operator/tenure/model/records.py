@@ -25,6 +25,10 @@ class ExecutorRuntime(StrEnum):
     STANDALONE = "standalone"
 
 
+DEFAULT_PROFILE = "default"
+"""The profile of a launch that names none. Without any an agent that survives could not be continued."""
+
+
 class SessionState(StrEnum):
     """What a session is doing, as people are told."""
 

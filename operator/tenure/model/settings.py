@@ -92,6 +92,10 @@ class OperatorSettings(BaseSettings):
     )
     """The name under which this operator holds the Lease."""
 
+    pod_uid: Annotated[str, Field(max_length=253)] = Field(default="", validation_alias="POD_UID")
+    """The UID of this operator's pod: a part of its incarnation where it is the backend itself. Empty outside of a
+    cluster."""
+
     pod_namespace: str = Field(default="", validation_alias="POD_NAMESPACE")
     """The namespace of the operator's own pods; empty outside of a cluster."""
 
@@ -122,6 +126,7 @@ _ALLOWED: dict[str, tuple[str, str]] = {
     "log_level": ("TENURE_LOG_LEVEL", f"must be one of {', '.join(LogLevel)}"),
     "poll_seconds": ("TENURE_POLL_SECONDS", "must be a number from 0.1 to 60 (seconds)"),
     "pod_name": ("POD_NAME", "must be a name with 1 to 253 characters"),
+    "pod_uid": ("POD_UID", "must be the UID of this pod"),
     "pod_namespace": ("POD_NAMESPACE", "must be the name of a namespace"),
     "pod_labels": ("TENURE_POD_LABELS", "must be labels separated by commas, such as a=b,c=d"),
     "server_image": ("TENURE_SERVER_IMAGE", "must be the name of an image, without spaces"),
@@ -130,6 +135,7 @@ _FIELD_OF = {
     "TENURE_LEASE_NAMESPACE": "lease_namespace",
     "POD_NAMESPACE": "lease_namespace",
     "POD_NAME": "pod_name",
+    "POD_UID": "pod_uid",
 }
 
 

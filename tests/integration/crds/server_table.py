@@ -45,6 +45,8 @@ def _expression(**fields: Any) -> Manifest:
     return {"matchExpressions": [{"key": "app", **fields}]}
 
 
+_EXPRESSED = _expression(key="my app", operator="Exists")
+
 REFUSED = (
     Refused("no spec", "spec", ..., "spec: Required value"),
     Refused(
@@ -78,6 +80,13 @@ REFUSED = (
     Refused("In nothing", _SELECTOR, _expression(operator="In"), _VALUES),
     Refused("NotIn nothing", _SELECTOR, _expression(operator="NotIn", values=[]), _VALUES),
     Refused("existence with a value", _SELECTOR, _expression(operator="Exists", values=["a"]), _VALUES),
+    Refused("an expression about a key with spaces", _SELECTOR, _EXPRESSED, _LABEL_KEY),
+    Refused(
+        "In a value with a slash",
+        _SELECTOR,
+        _expression(operator="In", values=["a", "a/b"]),
+        "must be the value of a label",
+    ),
     Refused(
         "an expression without a key",
         _SELECTOR,
@@ -218,6 +227,12 @@ REFUSED = (
         _PROFILES,
         _variable(valueFrom={"secretKeyRef": {"name": "other/keys", "key": "b"}}),
         _SECRET,
+    ),
+    Refused(
+        "a variable from a path",
+        _PROFILES,
+        _variable(valueFrom={"secretKeyRef": {"name": "keys", "key": "a/b"}}),
+        "must be a key of that Secret",
     ),
     Refused(
         "a variable with an equals sign",
