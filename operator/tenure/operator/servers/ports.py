@@ -1,17 +1,17 @@
 """What the parts of a pass over control servers are to each other."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from tenure.model.control_server import ControlServer
 from tenure.model.masked import Masked
-from tenure.model.server_status import AdjustmentStatus, InstanceMention
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.plan.adoption.gates import Deadline
 from tenure.plan.adoption.state import Recovery
+from tenure.plan.servers.facts import RecoveryReport as RecoveryReport
+from tenure.plan.servers.facts import ServerSaid as ServerSaid
 from tenure.storage.records import Records
 
 
@@ -75,33 +75,6 @@ class Recovering:
     """UIDs of this ControlServer's pods that exist, by live reads."""
     ended: frozenset[str] = frozenset()
     """Those among them whose containers have ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
-    """What is told of the latest recovery: the status, events and counters are made of it."""
-
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    retracked: int = 0
-    not_retracked: int = 0
-    refused: int = 0
-    stopped: int = 0
-    hosted: int | None = None
-    """Instances that the server has; None: not known."""
-    deadline_elapsed: bool = False
-    enumeration_failed: bool = False
-    unstopped: tuple[InstanceMention, ...] = ()
-    untracked: tuple[InstanceMention, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ServerSaid:
-    """What the server in use has told of itself since this process began; empty before."""
-
-    capabilities: tuple[str, ...] = ()
-    diagnostic_output: str = ""
-    adjustments: Sequence[AdjustmentStatus] = field(default_factory=tuple)
 
 
 class Recoverer(Protocol):
