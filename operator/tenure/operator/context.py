@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 
 from tenure.cluster.client import KubernetesClient
 from tenure.cluster.ports import AgentCluster
+from tenure.cluster.server_ports import ServerCluster
 from tenure.model.settings import DatabaseConfig, OperatorSettings
 from tenure.operator.clock import Clock
 from tenure.operator.events import EventRecorder
 from tenure.operator.health import WatchAges
+from tenure.operator.servers.keeper import Keeper
+from tenure.operator.servers.sight import OwnProcess
 from tenure.telemetry.metrics import Metrics
 
 
@@ -20,6 +23,12 @@ class OperatorContext:
     metrics: Metrics
     cluster: AgentCluster
     """The agents' objects; tests wrap it. Its writes are refused once the Lease is lost."""
+    servers: ServerCluster
+    """The same for control servers' objects."""
+    keeper: Keeper
+    """Renews claims; it lives as long as the process, whoever holds the Lease."""
+    own: OwnProcess
+    """This process, where it is the backend itself."""
     client: KubernetesClient
     """For lists and for kopf's login; passes use ``cluster``."""
     databases: tuple[DatabaseConfig, ...]

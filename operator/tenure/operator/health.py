@@ -6,7 +6,7 @@ API server that is down is not.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -26,10 +26,10 @@ class WatchAges:
         self._monotonic = monotonic
         self._seen: dict[WatchedResource, float] = {}
 
-    def started(self) -> None:
-        """The watches are being opened: all ages begin now."""
+    def started(self, resources: Iterable[WatchedResource] = WatchedResource) -> None:
+        """The watches of these are being opened: their ages begin now."""
         now = self._monotonic()
-        self._seen = dict.fromkeys(WatchedResource, now)
+        self._seen = dict.fromkeys(resources, now)
 
     def ended(self) -> None:
         """Nothing is watched any more: there is no age to judge."""

@@ -36,8 +36,8 @@ def unique_identity(pod_name: str) -> str:
 class Leadership:
     """One Lease (cluster-wide), or one in each watched namespace, all or nothing.
 
-    ``on_change`` hears of each win and loss; ``overrun`` is called, in a thread, when work outlives the
-    Lease.
+    ``on_change`` hears of each win and loss, ``on_look`` each time that the Lease was read in a campaign, so that the
+    API server answers; ``overrun`` is called, in a thread, when work outlives the Lease.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Leadership:
         seconds: int,
         monotonic: Callable[[], float] = time.monotonic,
         on_change: Callable[[bool], None] = lambda leading: None,
+        on_look: Callable[[], None] = lambda: None,
         overrun: Callable[[], object] = end_process,
     ) -> None:
         if not namespaces:
@@ -58,6 +59,7 @@ class Leadership:
         self._seconds = seconds
         self._monotonic = monotonic
         self._on_change = on_change
+        self._on_look = on_look
         self._overrun = overrun
         # Sorted, so that two contenders claim in the same order and one of them wins the first.
         self._slots = [
@@ -142,6 +144,7 @@ class Leadership:
     async def _look(self) -> list[Standing]:
         standings = await _all(slot.look(self._call_limit) for slot in self._slots)
         self._read_at = self._monotonic()
+        self._on_look()
         return standings
 
     async def _claim_all(self, began: float) -> bool:

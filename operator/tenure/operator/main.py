@@ -6,6 +6,7 @@ import gc
 import importlib
 import logging
 import signal
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from typing import Any
 import structlog
 
 from tenure import __version__
-from tenure.cluster.agents import KubernetesAgentCluster
 from tenure.cluster.client import KubernetesClient
 from tenure.cluster.ports import AgentCluster
+from tenure.cluster.server_ports import ServerCluster
+from tenure.cluster.servers import KubernetesServerCluster
 from tenure.model.errors import InvalidSettings, TenureError
 from tenure.model.settings import DatabaseConfig, OperatorSettings, load_databases, load_settings
 from tenure.operator.clock import Clock
@@ -26,6 +28,8 @@ from tenure.operator.deadman import end_process
 from tenure.operator.events import EventRecorder
 from tenure.operator.health import Health, LoopBeat, WatchAges, serve
 from tenure.operator.leader import Leadership, unique_identity
+from tenure.operator.servers.keeper import Keeper
+from tenure.operator.servers.sight import OwnProcess
 from tenure.telemetry import logs
 from tenure.telemetry.metrics import Metrics, WatchedResource
 
@@ -52,6 +56,7 @@ class Parts:
 
     connect: Callable[[], Awaitable[KubernetesClient]] = KubernetesClient.connect
     wrap_cluster: Callable[[AgentCluster], AgentCluster] = lambda cluster: cluster
+    wrap_servers: Callable[[ServerCluster], ServerCluster] = lambda cluster: cluster
     scope: Scope = _the_scope
     clock: Clock = field(default_factory=Clock)
     overrun: Callable[[], object] = end_process
@@ -116,6 +121,8 @@ async def operate(
         # Connections of its own: a renewal must not queue behind a hundred passes.
         lease_client = await stack.enter_async_context(await parts.connect())
         metrics, watches = Metrics(), WatchAges(monotonic=parts.clock.monotonic)
+        keeper = Keeper()
+        stack.push_async_callback(keeper.aclose)
         for resource in WatchedResource:
             metrics.watch_age(resource, partial(watches.age, resource))
         leadership = Leadership(
@@ -125,14 +132,20 @@ async def operate(
             identity=unique_identity(settings.pod_name),
             seconds=settings.lease_seconds,
             on_change=metrics.leader,
+            # Somebody else may lead by now, and own what was ours.
+            on_look=keeper.release_all,
             overrun=parts.overrun,
         )
         client.fence = lambda: leadership.leading
-        cluster = parts.wrap_cluster(KubernetesAgentCluster(client, instance=settings.pod_name))
+        adapter = KubernetesServerCluster(client, instance=settings.pod_name)
+        cluster = parts.wrap_cluster(adapter)
         context = OperatorContext(
             settings=settings,
             metrics=metrics,
             cluster=cluster,
+            servers=parts.wrap_servers(adapter),
+            keeper=keeper,
+            own=_own_process(settings, parts.clock),
             client=client,
             databases=databases,
             events=EventRecorder(cluster),
@@ -151,6 +164,13 @@ async def operate(
         _greet(settings, databases)
         await _until(stop, beat.run(), _lead_on(leadership, partial(_work, parts.scope, context, leadership)))
     log.info("stopped; agents go on")
+
+
+def _own_process(settings: OperatorSettings, clock: Clock) -> OwnProcess:
+    """This process as a backend. A container that is started again is another process, so its id need not be known;
+    outside of a cluster there is no pod either."""
+    process = uuid.uuid4().hex
+    return OwnProcess(settings.pod_uid or f"process-{process}", process, clock.now())
 
 
 def _greet(settings: OperatorSettings, databases: tuple[DatabaseConfig, ...]) -> None:
@@ -193,7 +213,10 @@ async def _work(scope: Scope, context: OperatorContext, leadership: Leadership) 
     try:
         await _supervise(scope, context)
     finally:
-        if not leadership.lost.is_set():
+        if leadership.lost.is_set():
+            context.keeper.without_lease()
+        else:
+            context.keeper.release_all()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FLUSH_LIMIT):
                     await context.events.flushed()

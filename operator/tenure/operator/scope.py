@@ -4,13 +4,15 @@ Everything starts empty with each win of the Lease: what counts is in the cluste
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import structlog
 
 from tenure.cluster.errors import ApiError, Conflict
+from tenure.model.errors import UnreadableObject
 from tenure.model.settings import DatabaseConfig
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.context import OperatorContext
@@ -18,20 +20,59 @@ from tenure.operator.databases import Gate, NamedTables, Table
 from tenure.operator.passes.agents import AgentPass
 from tenure.operator.passes.ledger import StopWriter
 from tenure.operator.queue import WorkQueue
+from tenure.operator.servers.ports import ServerKey
+from tenure.operator.servers.scope import Servers, known, until_known
 from tenure.operator.sweep import Sweep
 from tenure.operator.tables import TableWatch
 from tenure.operator.watching import Watching
 from tenure.storage.database import Database
-from tenure.storage.errors import DatabaseUnavailable
+from tenure.storage.errors import StorageError
+from tenure.storage.records import RecordMoved
 from tenure.telemetry.metrics import Metrics, PassError
 
 GAUGE_SECONDS = 5.0
+Key = TypeVar("Key")
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 async def run_scope(context: OperatorContext) -> None:
     """Work until cancelled. An error of any part ends it; ``operator.main`` begins it again."""
+    while True:
+        why_not = await _why_not(context)
+        if not why_not:
+            await _work(context, with_servers=True)
+            return
+        log.warning("ControlServers are not looked after", why=why_not)
+        await _until_known(context)
+
+
+async def _why_not(context: OperatorContext) -> str:
+    """Why ControlServers cannot be looked after, in a sentence; empty when they can."""
+    while True:
+        try:
+            return await known(context.client, context.settings.namespaces)
+        except ApiError as error:
+            log.warning("the API server does not answer yet", error=str(error))
+            await asyncio.sleep(1.0)
+
+
+async def _until_known(context: OperatorContext) -> None:
+    """Work without ControlServers until they can be looked after."""
+    work = asyncio.create_task(_work(context, with_servers=False), name="scope without ControlServers")
+    look = asyncio.create_task(until_known(context.client, context.settings.namespaces), name="look for CRD")
+    try:
+        await asyncio.wait({work, look}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        look.cancel()
+        if not work.done():
+            work.cancel()
+        await asyncio.wait({work, look})
+    if not work.cancelled():
+        work.result()
+
+
+async def _work(context: OperatorContext, *, with_servers: bool) -> None:
     async with AsyncExitStack() as stack:
         cache = ObjectCache(clock=context.clock.monotonic)
         inherited: set[ObjectKey] = set()
@@ -51,12 +92,15 @@ async def run_scope(context: OperatorContext) -> None:
         )
         queue = WorkQueue(_measured(agent_pass, context.metrics), on_error=_reporter(context.metrics))
         cache.on_change = queue.wake
+        measure = partial(_measured, metrics=context.metrics)
+        servers = Servers(context, databases, measure, _reporter(context.metrics)) if with_servers else None
         for database in databases:
             named.add(_table(database, queue, context))
         watching = Watching(
             cache,
             context.client.connection_facts,
             namespaces=context.settings.namespaces,
+            servers=servers.cache if servers is not None else None,
             watches=context.watches,
             on_relist=lambda: sweep.soon(),
             clock=context.clock.monotonic,
@@ -66,6 +110,8 @@ async def run_scope(context: OperatorContext) -> None:
             context.client,
             context.cluster,
             namespaces=context.settings.namespaces,
+            servers=servers.cache if servers is not None else None,
+            get_server=context.servers.get_control_server,
             opened=watching.opened,
             clock=context.clock.monotonic,
         )
@@ -80,6 +126,8 @@ async def run_scope(context: OperatorContext) -> None:
             inherited.update(cache.keys())
             context.on_synced()
             group.create_task(queue.run(), name="passes")
+            if servers is not None:
+                group.create_task(servers.run(), name="passes over ControlServers")
 
 
 def _database(config: DatabaseConfig) -> Database:
@@ -99,17 +147,17 @@ def _table(database: Database, queue: WorkQueue[ObjectKey], context: OperatorCon
 
 
 def _measured(
-    agent_pass: AgentPass, metrics: Metrics
-) -> Callable[[ObjectKey], Coroutine[Any, Any, float | None]]:
-    async def measured(key: ObjectKey) -> float | None:
+    reconcile: Callable[[Key], Awaitable[float | None]], metrics: Metrics
+) -> Callable[[Key], Coroutine[Any, Any, float | None]]:
+    async def measured(key: Key) -> float | None:
         with metrics.reconcile():
-            return await agent_pass(key)
+            return await reconcile(key)
 
     return measured
 
 
-def _reporter(metrics: Metrics) -> Callable[[ObjectKey, Exception, float], None]:
-    def report(key: ObjectKey, error: Exception, delay: float) -> None:
+def _reporter(metrics: Metrics) -> Callable[[ObjectKey | ServerKey, Exception, float], None]:
+    def report(key: ObjectKey | ServerKey, error: Exception, delay: float) -> None:
         kind = _kind_of(error)
         metrics.reconcile_failed(kind)
         facts = {"namespace": key.namespace, "name": key.name, "again_in": round(delay, 1)}
@@ -123,11 +171,13 @@ def _reporter(metrics: Metrics) -> Callable[[ObjectKey, Exception, float], None]
 
 def _kind_of(error: Exception) -> PassError:
     match error:
-        case Conflict():
+        case Conflict() | RecordMoved():
             return PassError.CONFLICT
+        case UnreadableObject():
+            return PassError.UNREADABLE
         case ApiError():
             return PassError.API
-        case DatabaseUnavailable():
+        case StorageError():
             return PassError.DATABASE
         case _:
             return PassError.UNEXPECTED

@@ -9,13 +9,13 @@ name of kopf being touched.
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
-from tenure.cluster.calls import AGENT_PROCESSES, PODS, Resource
+from tenure.cluster.calls import AGENT_PROCESSES, CONTROL_SERVERS, PODS, Resource
 from tenure.cluster.ports import Json
 from tenure.telemetry.metrics import WatchedResource
 
@@ -23,6 +23,7 @@ WATCHED: dict[WatchedResource, Resource] = {
     WatchedResource.AGENT_PROCESSES: AGENT_PROCESSES,
     WatchedResource.PODS: PODS,
 }
+WATCHED_WITH_SERVERS = {**WATCHED, WatchedResource.CONTROL_SERVERS: CONTROL_SERVERS}
 
 
 class TappedResponse(ClientResponse):
@@ -68,8 +69,10 @@ class StreamMonitor:
         on_sign: Callable[[WatchedResource], None] = lambda resource: None,
         on_list: Callable[[WatchedResource, list[Json]], None] | None = None,
         on_open: Callable[[WatchedResource, bool], None] = lambda resource, relisted: None,
+        watched: Mapping[WatchedResource, Resource] = WATCHED,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.watched = watched
         self._namespaces = tuple(namespaces)
         self._on_sign = on_sign
         self.on_list = on_list
@@ -89,7 +92,7 @@ class StreamMonitor:
             }
 
     def _expected(self) -> Iterable[tuple[WatchedResource, str]]:
-        for watched, resource in WATCHED.items():
+        for watched, resource in self.watched.items():
             if not self._namespaces:
                 yield watched, resource.path(None, None)
             for namespace in self._namespaces:
@@ -165,4 +168,4 @@ class StreamMonitor:
 
     def oldest(self) -> float:
         """The greatest age of all."""
-        return max(self.age(resource) for resource in WATCHED)
+        return max(self.age(resource) for resource in self.watched)

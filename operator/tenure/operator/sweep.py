@@ -12,12 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
-from tenure.cluster.calls import AGENT_PROCESSES, PODS, Resource
+from tenure.cluster.calls import AGENT_PROCESSES, CONTROL_SERVERS, PODS, Resource
 from tenure.cluster.client import Listing
 from tenure.cluster.errors import ApiError
 from tenure.cluster.ports import AgentCluster, Json
 from tenure.model.pods import ROLE_LABEL
 from tenure.operator.cache import ObjectCache
+from tenure.operator.servers.cache import ServerCache
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,10 @@ READERS = 10
 CHECK_SECONDS = 0.05
 
 
+Get = Callable[[str, str], Awaitable[Json | None]]
+"""Reads one object by namespace and name; None when there is none."""
+
+
 class Lister(Protocol):
     """Lists metadata; ``tenure.cluster.client.KubernetesClient``."""
 
@@ -42,7 +47,8 @@ class Sweep:
     """Compares the cache with the API server until cancelled.
 
     ``namespaces`` empty means cluster-wide. ``synced`` is set when everything that existed at the start is in
-    the cache. ``soon()`` asks for a sweep out of turn. Nothing is ever written.
+    the cache. ``soon()`` asks for a sweep out of turn. Nothing is ever written. ``servers`` None: ControlServers
+    are not looked for; else ``get_server`` reads one.
     """
 
     def __init__(
@@ -52,6 +58,8 @@ class Sweep:
         cluster: AgentCluster,
         *,
         namespaces: Iterable[str] = (),
+        servers: ServerCache | None = None,
+        get_server: Get | None = None,
         opened: asyncio.Event | None = None,
         period: float = PERIOD,
         settle: float = SETTLE,
@@ -65,6 +73,8 @@ class Sweep:
         """Objects that no event had brought, so far."""
         self.last_success: float | None = None
         self._cache = cache
+        self._servers = servers
+        self._get_server = get_server
         self._lister = lister
         self._cluster = cluster
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
@@ -109,6 +119,8 @@ class Sweep:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._sweep_agent_processes())
             group.create_task(self._sweep_pods())
+            if self._servers is not None and self._get_server is not None:
+                group.create_task(self._sweep_servers(self._servers, self._get_server))
         self.last_success = self._clock()
 
     async def _sweep_agent_processes(self) -> None:
@@ -128,7 +140,25 @@ class Sweep:
         items = await self._list(PODS, ROLE_LABEL)
         present = {_uid(item) for item in items}
         self._count_dropped(self._cache.drop_missing_pods(present, asked), "pods")
-        await self._settled(items, self._cache.knows_pod, self._cluster.get_pod, self._cache.put_pod)
+        servers = self._servers
+        if servers is None:
+            await self._settled(items, self._cache.knows_pod, self._cluster.get_pod, self._cache.put_pod)
+            return
+        servers.drop_missing_pods(present, asked)
+        await self._settled(
+            items,
+            lambda raw: self._cache.knows_pod(raw) and servers.knows_pod(raw),
+            self._cluster.get_pod,
+            # Not "or": both are to have it.
+            lambda raw: bool(self._cache.put_pod(raw) | servers.put_pod(raw)),
+        )
+
+    async def _sweep_servers(self, servers: ServerCache, get: Get) -> None:
+        asked = self._clock()
+        items = await self._list(CONTROL_SERVERS, "")
+        present = {_uid(item) for item in items}
+        self._count_dropped(servers.drop_missing_control_servers(present, asked), "ControlServers")
+        await self._settled(items, servers.knows_control_server, get, servers.put_control_server)
 
     async def _list(self, resource: Resource, selector: str) -> list[Json]:
         items: list[Json] = []
@@ -141,7 +171,7 @@ class Sweep:
         self,
         items: list[Json],
         known: Callable[[Json], bool],
-        get: Callable[[str, str], Awaitable[Json | None]],
+        get: Get,
         put: Callable[[Json], bool],
     ) -> None:
         """Return when everything listed is in the cache: by its event, or else by a read of its own."""

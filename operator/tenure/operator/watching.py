@@ -20,14 +20,15 @@ import kopf
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 from tenure import __version__
-from tenure.cluster.calls import AGENT_PROCESSES
+from tenure.cluster.calls import AGENT_PROCESSES, CONTROL_SERVERS, Resource
 from tenure.cluster.connection import ConnectionFacts
 from tenure.model.pods import ROLE_LABEL
 from tenure.operator.cache import ObjectCache
 from tenure.operator.feed import Feed, call_threadsafe
 from tenure.operator.health import WatchAges
+from tenure.operator.servers.cache import ServerCache
 from tenure.operator.storeless import NoDiffBase, NoProgress
-from tenure.operator.streams import StreamMonitor, TappedResponse
+from tenure.operator.streams import WATCHED, WATCHED_WITH_SERVERS, StreamMonitor, TappedResponse
 from tenure.telemetry.metrics import WatchedResource
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,8 @@ class Watching:
 
     ``facts`` tells server and credential of the moment; ``namespaces`` empty means cluster-wide.
     ``on_relist`` is called when a watch began anew with a list: what was deleted before it gave no event, so
-    a sweep is due. ``opened`` is set once every watch has shown its first list and is open.
+    a sweep is due. ``opened`` is set once every watch has shown its first list and is open. ``servers`` None:
+    ControlServers are not watched.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Watching:
         facts: Callable[[], ConnectionFacts],
         *,
         namespaces: Iterable[str] = (),
+        servers: ServerCache | None = None,
         watches: WatchAges | None = None,
         on_relist: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -66,6 +69,7 @@ class Watching:
         self.opened = asyncio.Event()
         self.starts = 0
         self._cache = cache
+        self._servers = servers
         self._facts = facts
         self._namespaces = tuple(namespaces)
         self._watches = watches or WatchAges()
@@ -73,7 +77,11 @@ class Watching:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._monitor = StreamMonitor(
-            self._namespaces, on_sign=self._watches.seen, on_open=self._stream_opened, clock=clock
+            self._namespaces,
+            on_sign=self._watches.seen,
+            on_open=self._stream_opened,
+            watched=WATCHED if servers is None else WATCHED_WITH_SERVERS,
+            clock=clock,
         )
 
     def age(self, resource: WatchedResource) -> float:
@@ -84,7 +92,7 @@ class Watching:
         """Run kopf, again whenever it ends, until cancelled; it has stopped when this returns."""
         self._loop = asyncio.get_running_loop()
         pause = FIRST_PAUSE
-        self._watches.started()
+        self._watches.started(self._monitor.watched)
         try:
             while True:
                 began = self._clock()
@@ -146,6 +154,11 @@ class Watching:
                 (self._cache.drop_agent_process if gone else self._cache.put_agent_process)(raw)
             case WatchedResource.PODS:
                 (self._cache.drop_pod if gone else self._cache.put_pod)(raw)
+                if self._servers is not None:
+                    (self._servers.drop_pod if gone else self._servers.put_pod)(raw)
+            case WatchedResource.CONTROL_SERVERS:
+                if self._servers is not None:
+                    (self._servers.drop_control_server if gone else self._servers.put_control_server)(raw)
 
 
 class KopfThread:
@@ -237,15 +250,20 @@ class KopfThread:
 
     def _registry(self) -> kopf.OperatorRegistry:
         registry = kopf.OperatorRegistry()
-        group, version, plural = AGENT_PROCESSES.group, AGENT_PROCESSES.version, AGENT_PROCESSES.plural
 
         @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
         async def login(**_: Any) -> kopf.AiohttpSession:
             return self._log_in()
 
-        @kopf.on.event(group, version, plural, registry=registry)
+        @kopf.on.event(*_selector(AGENT_PROCESSES), registry=registry)
         async def agent_process_changed(event: Any, **_: Any) -> None:
             self._pass_on(WatchedResource.AGENT_PROCESSES, event)
+
+        if WatchedResource.CONTROL_SERVERS in self._monitor.watched:
+
+            @kopf.on.event(*_selector(CONTROL_SERVERS), registry=registry)
+            async def control_server_changed(event: Any, **_: Any) -> None:
+                self._pass_on(WatchedResource.CONTROL_SERVERS, event)
 
         @kopf.on.event("", "v1", "pods", registry=registry)
         async def pod_changed(event: Any, **_: Any) -> None:
@@ -282,6 +300,10 @@ class KopfThread:
         if response.connection is not None and response.connection.transport is not None:
             self._transports.add(response.connection.transport)
         return response
+
+
+def _selector(resource: Resource) -> tuple[str, str, str]:
+    return resource.group, resource.version, resource.plural
 
 
 def _tls(facts: ConnectionFacts) -> ssl.SSLContext:

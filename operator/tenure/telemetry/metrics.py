@@ -13,13 +13,21 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from tenure import __version__
-from tenure.model.adoption import ADOPTION_PAIRS, LaunchRefusal, ReconstructionInput, RecoveryRead
-from tenure.model.reasons import Phase, StopOrigin
+from tenure.model.adoption import (
+    ADOPTION_PAIRS,
+    AdoptionOutcome,
+    AdoptionReason,
+    LaunchRefusal,
+    ReconstructionInput,
+    RecoveryRead,
+)
+from tenure.model.reasons import Phase, ServerPhase, StopOrigin
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _DRAIN_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
 _HEARTBEAT_BUCKETS = (1, 5, 10, 15, 30, 45, 60, 90, 120, 300, 900, 3600)
+_RECOVERY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 120, 300)
 _PASS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -45,10 +53,21 @@ class PassError(StrEnum):
     """A bug."""
 
 
+class ClaimResult(StrEnum):
+    """Label of ``tenure_claims_total``."""
+
+    GRANTED = "granted"
+    NO_ANSWER = "no_answer"
+    """Also an answer that is none of the protocol; the next renewal comes at its time."""
+    SUPERSEDED = "superseded"
+    SHUTTING_DOWN = "shutting_down"
+
+
 class WatchedResource(StrEnum):
     """Label of ``tenure_watch_age_seconds``."""
 
     AGENT_PROCESSES = "agentprocesses"
+    CONTROL_SERVERS = "controlservers"
     PODS = "pods"
 
 
@@ -166,6 +185,7 @@ class Metrics:
         self.unowned_shutdowns = Counter(
             "tenure_unowned_shutdowns_total", "Control servers that stopped themselves.", registry=r
         )
+        self._define_servers()
         for outcome, reason in ADOPTION_PAIRS:
             self.adoptions.labels(outcome, reason)
         for missing in ReconstructionInput:
@@ -174,6 +194,60 @@ class Metrics:
             self.reconstruction_reads_exhausted.labels(read)
         for refusal in LaunchRefusal:
             self.launches_refused.labels(refusal)
+
+    def _define_servers(self) -> None:
+        r = self.registry
+        self._control_servers = Gauge(
+            "tenure_control_servers", "ControlServer resources, by phase.", ["phase"], registry=r
+        )
+        self._recovery = Histogram(
+            "tenure_recovery_duration_seconds",
+            "From the first contact with a server that was left to the end of recovery.",
+            buckets=_RECOVERY_BUCKETS,
+            registry=r,
+        )
+        self._claims = Counter(
+            "tenure_claims_total", "Renewals of claims on control servers, by result.", ["result"], registry=r
+        )
+        self._unconfirmed = Gauge(
+            "tenure_unconfirmed_rotations",
+            "Control servers of ours that were not yet told that their new credential is stored.",
+            registry=r,
+        )
+        for phase in ServerPhase:
+            self._control_servers.labels(phase)
+        for result in ClaimResult:
+            self._claims.labels(result)
+
+    # What happens to control servers, each after the durable write that it tells of
+
+    def adoption_ended(self, outcome: AdoptionOutcome, reason: AdoptionReason) -> None:
+        """One attempt. Raises ``ValueError`` for a pair that is not one of ``ADOPTION_PAIRS``."""
+        if (outcome, reason) not in ADOPTION_PAIRS:
+            raise ValueError(f"{outcome} is never for the reason {reason}")
+        self.adoptions.labels(outcome, reason).inc()
+
+    def launch_refused(self, refusal: LaunchRefusal | None) -> None:
+        """A launch was refused; None ("in use") is no failure of recovery and is not counted."""
+        if refusal is not None:
+            self.launches_refused.labels(refusal).inc()
+
+    def control_servers(self, counts: Mapping[ServerPhase, int]) -> None:
+        """How many resources are in each phase now; a phase left out has none."""
+        for phase in ServerPhase:
+            self._control_servers.labels(phase).set(counts.get(phase, 0))
+
+    def recovery_took(self, seconds: float) -> None:
+        """A recovery has finished."""
+        self._recovery.observe(max(0.0, seconds))
+
+    def claimed(self, result: ClaimResult) -> None:
+        """One attempt to renew a claim."""
+        self._claims.labels(result).inc()
+
+    def unconfirmed_rotations(self, count: int) -> None:
+        """How many rotations are stored and not yet confirmed, of all servers."""
+        self._unconfirmed.set(count)
 
     # What happens to agents
 

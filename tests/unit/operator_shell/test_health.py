@@ -42,7 +42,7 @@ async def test_a_silent_watch_is_unhealthy_and_named_and_an_event_heals_it() -> 
     clock = HandClock()
     watches = WatchAges(monotonic=clock)
     health = Health(ready=lambda: True, watch_ages=watches.ages)
-    watches.started()
+    watches.started([WatchedResource.AGENT_PROCESSES, WatchedResource.PODS])
     clock.at += WATCH_SILENCE_LIMIT + 1
     watches.seen(WatchedResource.PODS)
     assert health.problems() == ["the watch of agentprocesses has been silent for 181 s"]

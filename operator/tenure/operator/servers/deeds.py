@@ -134,7 +134,9 @@ class Deeds:
     async def _take_guards(self, step: steps.TakeGuards, sight: Sight, memory: Memory) -> Went:
         records, incarnation = _records(sight), _incarnation(sight)
         if sight.record is not None:
-            await records.servers.begin_recovery(sight.installation_id, adopted_by=step.expected)
+            await records.servers.begin_recovery(
+                sight.installation_id, adopted_by=step.expected, incarnation=incarnation
+            )
         about = sight.state.record.about if sight.state.record is not None else ""
         if not await self.recoverer.take_guards(self.recovering(sight, memory, about)):
             return Went.WAIT
@@ -220,12 +222,12 @@ class Deeds:
 
     async def _vacate(self, step: steps.Vacate, sight: Sight, memory: Memory) -> Went:
         records, record = _records(sight), sight.state.record
-        if sight.record is None:
-            await records.servers.ensure(sight.installation_id, sight.key.name)
         await records.servers.vacate(
             sight.installation_id,
             adopted_by=step.expected,
             incarnation=step.incarnation,
+            pod_uid=record.pod_uid if record is not None else None,
+            name=sight.key.name,
             reason=step.reason,
             recovered_by=step.recovered_by,
             survival=step.survival,

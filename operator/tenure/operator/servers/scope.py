@@ -1,0 +1,134 @@
+"""The part of a leading operator that looks after ControlServers."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import structlog
+
+from tenure.cluster.calls import CONTROL_SERVERS, Resource
+from tenure.cluster.client import Listing
+from tenure.cluster.errors import ApiError, NotFound, Refused
+from tenure.operator.context import OperatorContext
+from tenure.operator.queue import WorkQueue
+from tenure.operator.servers.attempts import Attempts
+from tenure.operator.servers.background import Background
+from tenure.operator.servers.cache import ServerCache
+from tenure.operator.servers.deeds import Deeds
+from tenure.operator.servers.pass_ import ServerPass
+from tenure.operator.servers.plain import PlainRecoverer, SilentHooks
+from tenure.operator.servers.ports import ServerKey
+from tenure.operator.servers.rendering import Rendering
+from tenure.operator.servers.sight import Observer
+from tenure.plan.servers.policies import OperatorPods
+from tenure.storage.database import Database
+from tenure.storage.records import Records
+
+LOOK_SECONDS = 30.0
+"""How often a cluster without the definition is asked again whether it has it by now."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class Lister(Protocol):
+    """``tenure.cluster.client.KubernetesClient``."""
+
+    async def list_objects(self, resource: Resource, namespace: str | None, label_selector: str) -> Listing:
+        """All objects of a kind. Raises ``ApiError``."""
+
+
+async def known(lister: Lister, namespaces: Iterable[str]) -> str:
+    """Why ControlServers cannot be looked after here, in a sentence; empty when they can. Raises ``ApiError`` when
+    there is no answer."""
+    for namespace in tuple(namespaces) or (None,):
+        try:
+            await lister.list_objects(CONTROL_SERVERS, namespace, "")
+        except NotFound:
+            return "the cluster has no CustomResourceDefinition of ControlServers"
+        except Refused as error:
+            return f"this operator may not list ControlServers: {error.message}"
+    return ""
+
+
+async def until_known(lister: Lister, namespaces: Iterable[str]) -> None:
+    """Return when they can be looked after."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            if not await known(lister, namespaces):
+                return
+        except ApiError:
+            continue
+
+
+class Servers:
+    """Cache, queue and pass of ControlServers, for one scope."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        databases: list[Database],
+        measure: Callable[[Any], Any],
+        report: Callable[[Any, Exception, float], None],
+    ) -> None:
+        self._context = context
+        self._store = next((d for d in databases if d.store), None)
+        self._records: dict[str, Records] = {}
+        self.cache = ServerCache(clock=context.clock.monotonic)
+        self._background = Background(lambda key, name, error: self._pass.ended(key, name, error))
+        recoverer, hooks = PlainRecoverer(), SilentHooks()
+        attempts = Attempts(recoverer.forget)
+        deeds = Deeds(
+            cluster=context.servers,
+            cache=self.cache,
+            background=self._background,
+            keeper=context.keeper,
+            recoverer=recoverer,
+            hooks=hooks,
+            clock=context.clock,
+            rendering=Rendering(context.settings.server_image, _own_pods(context)),
+        )
+        observer = Observer(
+            context.servers, self.cache, self.records_of, context.own, context.clock, context.leading
+        )
+        self._pass = ServerPass(
+            observer=observer,
+            deeds=deeds,
+            attempts=attempts,
+            background=self._background,
+            keeper=context.keeper,
+            recoverer=recoverer,
+            hooks=hooks,
+            clock=context.clock,
+            wake=lambda key: self.queue.wake(key),
+            wake_after=lambda key, seconds: self.queue.wake_after(key, seconds),
+        )
+        self.queue: WorkQueue[ServerKey] = WorkQueue(measure(self._pass), on_error=report)
+        self.cache.on_change = self.queue.wake
+
+    def records_of(self, namespace: str) -> Records | None:
+        """The records of a namespace; None: there is no durable store for it."""
+        if self._store is None or not self._store.allows(namespace):
+            return None
+        if namespace not in self._records:
+            self._records[namespace] = self._store.records(namespace)
+        return self._records[namespace]
+
+    async def run(self) -> None:
+        """Run passes until cancelled; the cache holds everything by now."""
+        keeper = self._context.keeper
+        keeper.on_end, keeper.on_change = self._pass.claim_ended, self.queue.wake
+        everything = self.cache.keys()
+        for key in everything:
+            self.queue.wake(key)
+        try:
+            await self.queue.run()
+        finally:
+            await self._background.aclose()
+
+
+def _own_pods(context: OperatorContext) -> OperatorPods | None:
+    settings = context.settings
+    if not settings.pod_labels or not settings.pod_namespace:
+        return None
+    return OperatorPods(settings.pod_namespace, settings.pod_labels)
