@@ -77,7 +77,9 @@ async def take_record(core: Core, peer: Peer) -> None:
 async def record_recovered(core: Core) -> None:
     """Every record has its outcome: launches are free."""
     with translated():
-        await core.records.servers.set_recovered(core.installation, core.incarnation)
+        await core.records.servers.set_recovered(
+            core.installation, core.incarnation, adopted_by=core.incarnation
+        )
 
 
 async def recover(core: Core, peer: Peer, *, sole: bool) -> list[Executor]:

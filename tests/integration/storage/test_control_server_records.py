@@ -73,15 +73,13 @@ async def test_a_predecessor_writes_nothing_any_more(records: Records, deed: str
             case "record":
                 await servers.record(INSTALLATION, a_server(rotation_id=9), adopted_by=A, incarnation=A)
             case "vacate":
-                await servers.vacate(
-                    INSTALLATION, adopted_by=A, incarnation=A, reason=AdoptionReason.NO_ANSWER
-                )
+                await servers.vacate(INSTALLATION, adopted_by=A, incarnation=A, pod_uid="pod-1")
             case "set_adopted":
                 await servers.set_adopted(INSTALLATION, adopted_by=A, incarnation=A)
             case "begin_recovery":
                 await servers.begin_recovery(INSTALLATION, adopted_by=A)
             case _:
-                await servers.set_recovered(INSTALLATION, A)
+                await servers.set_recovered(INSTALLATION, A, adopted_by=A)
     assert not await servers.confirm_rotation(INSTALLATION, A, 2)
     assert await servers.get(INSTALLATION) == before
 
@@ -90,26 +88,26 @@ async def test_a_vacated_record_leads_back_to_no_server(records: Records) -> Non
     servers = records.servers
     await servers.ensure(INSTALLATION, "workers")
     await servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=A)
-    await servers.set_recovered(INSTALLATION, A)
+    await servers.set_recovered(INSTALLATION, A, adopted_by=A)
     reason = AdoptionReason.IDENTITY_MISMATCH
-    vacated = await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, reason=reason)
+    vacated = await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, pod_uid="pod-1", reason=reason)
     record = vacated.record
     assert vacated.reason is reason
     assert record.vacant
     assert (record.endpoint, record.credential_secret, record.rotation_id) == (None,) * 3
     assert (record.adopted_by, record.recovered_by) == (B, None)
-    again = await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, reason=reason)
+    again = await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, pod_uid="pod-1", reason=reason)
     assert again.record.vacant, "its answer may have been lost"
     await servers.record(INSTALLATION, a_server(server_identity="server-2"), adopted_by=B, incarnation=B)
     with pytest.raises(RecordMoved):
-        await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, reason=reason)
+        await servers.vacate(INSTALLATION, adopted_by=A, incarnation=B, pod_uid="pod-1", reason=reason)
 
 
 async def test_recovery_is_over_only_for_the_incarnation_that_adopted(records: Records) -> None:
     servers = records.servers
     await servers.ensure(INSTALLATION, "workers")
     assert not (await servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=A)).recovered
-    assert (await servers.set_recovered(INSTALLATION, A)).recovered
+    assert (await servers.set_recovered(INSTALLATION, A, adopted_by=A)).recovered
     same = await servers.record(INSTALLATION, a_server(rotation_id=2), adopted_by=A, incarnation=A)
     assert same.recovered, "another rotation in the same incarnation"
     assert not (await servers.set_adopted(INSTALLATION, adopted_by=A, incarnation=B)).recovered

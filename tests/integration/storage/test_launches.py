@@ -7,7 +7,7 @@ import pytest
 from tests.support.postgres import PostgresServer
 from tests.support.records import INCARNATION, INSTALLATION, Cutter, a_launch, a_server
 
-from tenure.model.adoption import AdoptionReason, LaunchRefusal
+from tenure.model.adoption import LaunchRefusal
 from tenure.model.masked import Masked
 from tenure.model.records import ExecutorStatus, SessionState, TaskState, TurnState
 from tenure.storage.database import Database
@@ -59,11 +59,11 @@ async def test_a_live_session_is_refused_as_retryable_until_recovery_is_over(rec
     await refused()  # the record is there, and nobody has recovered
     await records.servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=INCARNATION)
     await refused()
-    await records.servers.set_recovered(INSTALLATION, INCARNATION)
+    await records.servers.set_recovered(INSTALLATION, INCARNATION, adopted_by=INCARNATION)
     await refused()
     await records.servers.begin_recovery(INSTALLATION, adopted_by=INCARNATION)
     await refused()
-    await records.servers.set_recovered(INSTALLATION, INCARNATION)
+    await records.servers.set_recovered(INSTALLATION, INCARNATION, adopted_by=INCARNATION)
     await records.servers.set_adopted(INSTALLATION, adopted_by=INCARNATION, incarnation="incarnation-2")
     await refused()
     recovering, in_use = (LaunchRefusal.RECOVERY_IN_PROGRESS, True), (None, True)
@@ -84,7 +84,7 @@ async def test_an_unstopped_agent_refuses_launches_for_good_also_after_a_restart
     await records.servers.ensure(INSTALLATION, "workers")
     await records.servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=INCARNATION)
     assert await records.inventory.flag_unstopped("session-1", executor.agent_execution_id, INCARNATION)
-    await records.servers.set_recovered(INSTALLATION, INCARNATION)
+    await records.servers.set_recovered(INSTALLATION, INCARNATION, adopted_by=INCARNATION)
     for process in rivals[:2]:
         with pytest.raises(LaunchRefused) as caught:
             await process.executions.launch(a_launch())
@@ -100,9 +100,7 @@ async def test_the_flag_is_of_one_incarnation_the_next_decides_anew(records: Rec
     executor = await records.executions.launch(a_launch())
     await records.servers.ensure(INSTALLATION, "workers")
     await records.inventory.flag_unstopped("session-1", executor.agent_execution_id, INCARNATION)
-    await records.servers.vacate(
-        INSTALLATION, adopted_by=None, incarnation="incarnation-2", reason=AdoptionReason.NO_ANSWER
-    )
+    await records.servers.vacate(INSTALLATION, adopted_by=None, incarnation="incarnation-2", pod_uid=None)
     with pytest.raises(LaunchRefused) as caught:
         await records.executions.launch(a_launch())
     assert caught.value.refusal is LaunchRefusal.RECOVERY_IN_PROGRESS

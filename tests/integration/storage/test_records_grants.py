@@ -9,7 +9,6 @@ from tests.integration.storage.test_migrations_and_grants import granted
 from tests.support.postgres import PostgresServer
 from tests.support.records import DONE, INCARNATION, INSTALLATION, SERVER, a_launch, a_server
 
-from tenure.model.adoption import AdoptionReason
 from tenure.model.masked import Masked
 from tenure.storage.records import (
     Applied,
@@ -58,7 +57,7 @@ async def test_operator_and_backend_do_all_their_work_with_the_printed_grants(te
     await operator.servers.record(INSTALLATION, a_server(), adopted_by=None, incarnation=INCARNATION)
     await operator.servers.confirm_rotation(INSTALLATION, INCARNATION, 1)
     await operator.servers.begin_recovery(INSTALLATION, adopted_by=INCARNATION)
-    await operator.servers.set_recovered(INSTALLATION, INCARNATION)
+    await operator.servers.set_recovered(INSTALLATION, INCARNATION, adopted_by=INCARNATION)
     for records in (backend, operator):
         first = await records.executions.launch(a_launch())
         await records.executions.launched("session-1", first.agent_execution_id, resume_token="provider-7")
@@ -76,9 +75,7 @@ async def test_operator_and_backend_do_all_their_work_with_the_printed_grants(te
     await operator.inventory.clear_unstopped("session-1")
     await operator.inventory.retracked(again, "winner")
     assert len(await operator.inventory.repair(await operator.inventory.live())) == 1
-    await operator.servers.vacate(
-        INSTALLATION, adopted_by=INCARNATION, incarnation="next", reason=AdoptionReason.NO_ANSWER
-    )
+    await operator.servers.vacate(INSTALLATION, adopted_by=INCARNATION, incarnation="next", pod_uid="pod-1")
     assert (await backend.servers.get(INSTALLATION)) is not None
 
 

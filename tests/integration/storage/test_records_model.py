@@ -152,8 +152,17 @@ class Model:
         if session.row.unstopped_by is not None and not even_unstopped:
             return False
         session.row = Row(execution, "stopped")
+        at_work = self._open_turn(name) is not None or session.state in ("created", "running")
+        over = session.state in OVER
         self._abandon(name)
-        self._settle(session, "waiting_for_input", interrupted=True)
+        if not at_work:
+            return True
+        if not over:
+            session.state, session.interrupted = "waiting_for_input", True
+        task = self.tasks[session.task]
+        if not self._busy(session.task):
+            task[0] = "review" if task[0] == "in_progress" else task[0]
+            task[1] = task[1] or not over
         return True
 
     def _session_of(self, name: str, execution: str) -> Session | None:
@@ -180,15 +189,14 @@ class Model:
         self._settle(self.sessions[turn.session], session_state)
         return "applied"
 
-    def _settle(self, session: Session, state: str, *, interrupted: bool = False) -> None:
+    def _settle(self, session: Session, state: str) -> None:
         if session.state not in OVER:
-            session.state, session.interrupted = state, session.interrupted or interrupted
-        task = self.tasks[session.task]
-        busy = any(
-            turn.state == "open" and self.sessions[turn.session].task == session.task for turn in self.turns
-        )
-        if not busy:
-            task[0], task[1] = "review", task[1] or interrupted
+            session.state = state
+        if not self._busy(session.task):
+            self.tasks[session.task][0] = "review"
+
+    def _busy(self, task: str) -> bool:
+        return any(turn.state == "open" and self.sessions[turn.session].task == task for turn in self.turns)
 
 
 class Play:
@@ -288,11 +296,11 @@ class Play:
             await servers.begin_recovery(INSTALLATION, adopted_by=model.adopted_by)
             model.recovered_by = None
         elif model.adopted_by is not None:
-            await servers.set_recovered(INSTALLATION, model.adopted_by)
+            await servers.set_recovered(INSTALLATION, model.adopted_by, adopted_by=model.adopted_by)
             model.recovered_by = model.adopted_by
         else:
             try:
-                await servers.set_recovered(INSTALLATION, "somebody")
+                await servers.set_recovered(INSTALLATION, "somebody", adopted_by="somebody")
             except RecordMoved:
                 return
             raise AssertionError("nobody adopted, so nobody has recovered")

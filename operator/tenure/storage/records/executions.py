@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection
 
 from tenure.model.adoption import LaunchRefusal
-from tenure.model.records import SESSION_OVER, ExecutorStatus, SessionState
+from tenure.model.records import DEFAULT_PROFILE, SESSION_OVER, ExecutorStatus, SessionState
 from tenure.storage.errors import EntryRefused
 from tenure.storage.pool import Connection
 from tenure.storage.records.effects import LockedSession, abandon_turns, lock_session, settle
@@ -45,7 +45,7 @@ ON CONFLICT (namespace, session_id) DO UPDATE SET
 LAUNCHED_SESSION = """
 UPDATE tenure.sessions
    SET installation_id = $3, passthrough = $4, state = $5, updated_at = now(),
-       task_environment_id = CASE WHEN $6 = '' THEN task_environment_id ELSE $6 END
+       task_environment_id = coalesce(nullif($6, ''), nullif(task_environment_id, ''), task_id)
  WHERE namespace = $1 AND id = $2
 """
 
@@ -194,7 +194,7 @@ class Executions(Rows):
             request.session_id,
             request.task_id,
             request.installation_id,
-            request.task_environment_id,
+            request.task_environment_id or request.task_id,
             request.passthrough,
         )
         session = await lock_session(connection, self._namespace, request.session_id)
@@ -213,7 +213,7 @@ class Executions(Rows):
             request.installation_id,
             request.agent_execution_id,
             request.created_by,
-            request.agent_profile,
+            request.agent_profile or DEFAULT_PROFILE,
             request.workspace_path,
             request.container_identity,
             request.worktree_id,
@@ -240,11 +240,13 @@ class Executions(Rows):
     async def _refusal(self, connection: Connection, found: Executor) -> LaunchRefusal | None:
         """Why a live row refuses. Without a record nobody recovers: the session is simply in use."""
         record = await connection.fetchrow(RECOVERY, self._namespace, found.installation_id)
-        owner = None if record is None else record["adopted_by"]
+        recovered_by = None if record is None else record["recovered_by"]
+        # The deadline may end a recovery before the server is adopted: then it is the latest that the record names.
+        latest = recovered_by or (None if record is None else record["adopted_by"])
         # The flag is of one incarnation: the next one tries the stop again, and decides anew.
-        if found.unstopped_by is not None and owner in (None, found.unstopped_by):
+        if found.unstopped_by is not None and latest in (None, found.unstopped_by):
             return LaunchRefusal.UNSTOPPED_AGENT
-        if record is not None and (record["recovered_by"] is None or record["recovered_by"] != owner):
+        if record is not None and recovered_by is None:
             return LaunchRefusal.RECOVERY_IN_PROGRESS
         return None
 

@@ -1,15 +1,17 @@
 """The recovery inventory: which executions were live, what recovery decided about each, and repair.
 
-Nothing here decides; it makes decisions durable. Each record is one transaction of its own, so that the failure of
-one never affects another.
+Nothing here decides (``plan.adoption`` does); it makes decisions durable. Each record is one transaction of its own, so
+that the failure of one never affects another.
 """
 
-from collections.abc import Iterable
-from uuid import UUID
+from collections.abc import Callable, Iterable
+from datetime import datetime
 
-from tenure.model.records import SessionState
+from tenure.plan.adoption.guards import InventoryRow
+from tenure.plan.adoption.liveness import RowVerdict
+from tenure.plan.adoption.repair import RowRepair, SessionRepair, SessionView, reconcile
 from tenure.storage.pool import Connection
-from tenure.storage.records.effects import abandon_turns, lock_session, settle
+from tenure.storage.records.effects import lock_session, view_of, write_repair
 from tenure.storage.records.reading import EXECUTOR_OF_SESSION, EXECUTORS, executor_from
 from tenure.storage.records.transactions import Rows
 from tenure.storage.records.types import Executor, Repaired
@@ -31,24 +33,52 @@ UPDATE tenure.executors_running SET unstopped_by = NULL, updated_at = now()
 RETURNING 1
 """
 
-# The winner of a correlation may have another id than the record.
+# The winner of a correlation may have another id than the record. A stop that was begun goes on: the status stays.
 RETRACKED = """
 UPDATE tenure.executors_running SET agent_execution_id = $4, last_seen_at = now(), updated_at = now()
  WHERE namespace = $1 AND id = $2 AND agent_execution_id IN ($3, $4) AND status IN ('running', 'stopping')
+   AND unstopped_by IS NULL
 RETURNING 1
 """
 
+# The flag of a former incarnation, by which the row was judged, goes first: a flagged row never ends.
+UNFLAG = """
+UPDATE tenure.executors_running SET unstopped_by = NULL, updated_at = now()
+ WHERE namespace = $1 AND id = $2 AND unstopped_by = $3
+"""
+
 # Only the execution that was judged: its session may have been launched again since. Resume token and worktree stay.
+# The flag is not written where there is none: a backend's role may not, and repairs what it launched itself.
 REPAIR = """
+UPDATE tenure.executors_running SET status = 'stopped', updated_at = now()
+ WHERE namespace = $1 AND id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
+   AND unstopped_by IS NULL
+RETURNING 1
+"""
+REPAIR_FLAGGED = """
 UPDATE tenure.executors_running SET status = 'stopped', unstopped_by = NULL, updated_at = now()
  WHERE namespace = $1 AND id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
-   AND (unstopped_by IS NULL OR $4)
+   AND unstopped_by IS NOT NULL
 RETURNING 1
+"""
+
+AS_JUDGED = """
+SELECT unstopped_by IS NOT NULL AS flagged FROM tenure.executors_running
+ WHERE namespace = $1 AND id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
 """
 
 
 class Inventory(Rows):
     """The recovery inventory of one namespace."""
+
+    async def now(self) -> datetime:
+        """The database's clock: every time in a row is by it."""
+
+        async def body(connection: Connection) -> datetime:
+            found: datetime = await connection.fetchval("SELECT now()")
+            return found
+
+        return await self._transact(body)
 
     async def live(self, installation_id: str | None = None) -> tuple[Executor, ...]:
         """Every live execution, of one installation or of all, with its session's mode and state."""
@@ -93,11 +123,17 @@ class Inventory(Rows):
 
     async def retracked(self, executor: Executor, agent_execution_id: str) -> bool:
         """Publish: the row is the instance ``agent_execution_id``'s from now on, and nothing else changes: session,
-        turns and task go on as they are. May be repeated. False: the row is not as it was judged."""
+        turns and task go on as they are, and so does a stop that was begun. It still guards its session.
+
+        May be repeated. A flag with which it was judged is another incarnation's, and goes. False, and nothing done:
+        the row is not as it was judged: it has ended, was launched again, or flagged.
+        """
 
         async def body(connection: Connection) -> bool:
             if await lock_session(connection, self._namespace, executor.session_id) is None:
                 return False
+            if executor.unstopped_by is not None:
+                await connection.execute(UNFLAG, self._namespace, executor.id, executor.unstopped_by)
             ids = (executor.id, executor.agent_execution_id, agent_execution_id)
             return await connection.fetchval(RETRACKED, self._namespace, *ids) is not None
 
@@ -106,26 +142,83 @@ class Inventory(Rows):
     async def repair(
         self, executors: Iterable[Executor], *, even_unstopped: bool = False
     ) -> tuple[Repaired, ...]:
-        """Their agents are gone, or left to themselves: session waiting for input and stamped interrupted, open
-        turns abandoned, task to review and stamped, row stopped with resume token and worktree kept.
+        """Their agents are gone: each row is stopped, with resume token and worktree kept, and of its session becomes
+        what ``plan.adoption.repair`` says of a dead one.
 
         Takes the rows as they were judged; one that has ended, or is another launch's by now, is passed over, so
         repeating it changes nothing. ``even_unstopped``: flagged ones too, whose pod is provably gone. Returns what
         was repaired. Stops at the first record that cannot be written; those before it stay repaired.
         """
-        done = [await self._repair(executor, even_unstopped) for executor in executors]
-        return tuple(repaired for repaired in done if repaired is not None)
+        done = []
+        for executor in executors:
+            repair = await self._reconcile(executor, _dead(executor), even_unstopped, flagged_too=False)
+            if repair is not None:
+                done.append(Repaired(executor.id, executor.session_id, repair.abandon))
+        return tuple(done)
 
-    async def _repair(self, executor: Executor, even_unstopped: bool) -> Repaired | None:
-        async def body(connection: Connection) -> Repaired | None:
+    async def reconcile(
+        self,
+        executor: Executor,
+        decide: Callable[[SessionView], SessionRepair],
+        *,
+        even_unstopped: bool = False,
+        incarnation: str | None = None,
+    ) -> SessionRepair | None:
+        """Let ``decide`` say what becomes of the session and its row, as they are under lock, and write that.
+
+        The session and its row are written together: so a row that is still live is all that a successor needs to find
+        what is not done yet. ``decide`` may be called more than once. ``even_unstopped``: as for ``repair``; without it
+        a flagged row stays live. ``incarnation``: for whom a row is flagged, where that is decided.
+
+        None, and nothing done: the row has ended, is another launch's by now, or nothing was to be changed; so it may
+        be repeated. Resume token and worktree stay.
+        """
+        repair = await self._reconcile(executor, decide, even_unstopped, incarnation=incarnation)
+        return None if repair is None or repair.nothing else repair
+
+    async def _reconcile(
+        self,
+        executor: Executor,
+        decide: Callable[[SessionView], SessionRepair],
+        even_unstopped: bool,
+        *,
+        incarnation: str | None = None,
+        flagged_too: bool = True,
+    ) -> SessionRepair | None:
+        async def body(connection: Connection) -> SessionRepair | None:
             session = await lock_session(connection, self._namespace, executor.session_id)
-            if session is None:
+            judged = (executor.id, executor.agent_execution_id)
+            row = await connection.fetchrow(AS_JUDGED, self._namespace, *judged)
+            if session is None or row is None:
                 return None
-            judged: tuple[UUID, str] = (executor.id, executor.agent_execution_id)
-            if await connection.fetchval(REPAIR, self._namespace, *judged, even_unstopped) is None:
+            if row["flagged"] and not (even_unstopped or flagged_too):
                 return None
-            abandoned = await abandon_turns(connection, session)
-            await settle(connection, session, SessionState.WAITING_FOR_INPUT, interrupted=True)
-            return Repaired(executor.id, executor.session_id, abandoned)
+            view = await view_of(connection, session)
+            decided = decide(view)
+            if decided.row is RowRepair.STOPPED:
+                if row["flagged"] and even_unstopped:
+                    await connection.execute(REPAIR_FLAGGED, self._namespace, *judged)
+                await connection.execute(REPAIR, self._namespace, *judged)
+            elif decided.row is RowRepair.FLAG:
+                if incarnation is None:
+                    raise ValueError("a row is flagged for an incarnation")
+                flag = (executor.session_id, executor.agent_execution_id, incarnation)
+                await connection.execute(FLAG, self._namespace, *flag)
+            await write_repair(connection, session, view, decided)
+            return decided
 
         return await self._transact(body)
+
+
+def _dead(executor: Executor) -> Callable[[SessionView], SessionRepair]:
+    row = InventoryRow(
+        id=str(executor.id),
+        session_id=executor.session_id,
+        task_id=executor.task_id,
+        status=executor.status,
+        agent_execution_id=executor.agent_execution_id,
+        container_identity=executor.container_identity,
+        created_by=executor.created_by,
+        updated_at=executor.updated_at,
+    )
+    return lambda session: reconcile(session, row, retracked=False, verdict=RowVerdict.DEAD)

@@ -29,13 +29,16 @@ ON CONFLICT (namespace, installation_id) DO NOTHING
 _RETURNING = f" RETURNING {_COLUMNS}"
 
 # A fresh server begins here: nothing that is read later can lead back to the one that was refused. Its pod stays on
-# record: that names the vacancy, by which the pod that is made in its place is recognised.
+# record: that names the vacancy, by which the pod that is made in its place is recognised. It is compared, too: so a
+# call that comes late (of an operator that lost its Lease) never abandons the server that was made in the meantime for
+# the same incarnation. The second alternative is the same call again, which takes no finished recovery back.
 VACATE = """
 UPDATE tenure.control_servers
    SET endpoint = NULL, server_identity = NULL, credential_secret = NULL, capabilities = '{}',
        diagnostic_output = NULL, unowned_period_ms = NULL, rotation_id = NULL, rotation_confirmed = false,
-       adopted_by = $4, recovered_by = $5, survival_effective = coalesce($6, survival_effective), updated_at = now()
- WHERE namespace = $1 AND installation_id = $2
+       recovered_by = CASE WHEN adopted_by = $4 AND server_identity IS NULL THEN recovered_by ELSE $5 END,
+       adopted_by = $4, survival_effective = coalesce($6, survival_effective), updated_at = now()
+ WHERE namespace = $1 AND installation_id = $2 AND pod_uid IS NOT DISTINCT FROM $7
    AND (adopted_by IS NOT DISTINCT FROM $3 OR (adopted_by = $4 AND server_identity IS NULL))
 """
 
@@ -66,9 +69,11 @@ UPDATE tenure.control_servers SET rotation_confirmed = true, updated_at = now()
 RETURNING 1
 """
 
-# From here on every launch of a live session is refused as retryable, in every process.
+# From here on every launch of a live session is refused as retryable, in every process. A recovery of the same
+# incarnation that is over stays so.
 BEGIN_RECOVERY = """
-UPDATE tenure.control_servers SET recovered_by = NULL, updated_at = now()
+UPDATE tenure.control_servers
+   SET recovered_by = CASE WHEN recovered_by = $4 THEN recovered_by END, updated_at = now()
  WHERE namespace = $1 AND installation_id = $2 AND adopted_by IS NOT DISTINCT FROM $3
 """
 
@@ -120,15 +125,26 @@ class ControlServers(Rows):
         *,
         adopted_by: str | None,
         incarnation: str,
-        reason: AdoptionReason | None,
+        pod_uid: str | None,
+        reason: AdoptionReason | None = None,
         recovered_by: str | None = None,
         survival: SurvivalEffective | None = None,
+        name: str = "",
     ) -> Vacated:
         """Forget the server that it names but for its pod, and make the record ``incarnation``'s. May be repeated.
-        ``survival`` None: as it was."""
-        values = (adopted_by, incarnation, recovered_by, survival)
-        record = await self._set(VACATE, installation_id, *values)
-        return Vacated(record, reason)
+
+        ``pod_uid``: the pod that the caller found on record; ``RecordMoved`` when there is another by now.
+        ``recovered_by``: None, or ``incarnation`` when its recovery is over already. ``survival`` None: as it was.
+        With ``adopted_by`` None a record that is not there is inserted; ``name`` is the ControlServer's then.
+        """
+        values = (adopted_by, incarnation, recovered_by, survival, pod_uid)
+
+        async def body(connection: Connection) -> ControlServerRecord:
+            if adopted_by is None:
+                await connection.execute(ENSURE, self._namespace, installation_id, name)
+            return await self._written(connection, VACATE, installation_id, *values)
+
+        return Vacated(await self._transact(body), reason)
 
     async def record(
         self,
@@ -173,26 +189,33 @@ class ControlServers(Rows):
 
         return await self._transact(body)
 
-    async def begin_recovery(self, installation_id: str, *, adopted_by: str | None) -> ControlServerRecord:
-        """Recovery decides about every live session from now on, until ``set_recovered``."""
-        return await self._set(BEGIN_RECOVERY, installation_id, adopted_by)
+    async def begin_recovery(
+        self, installation_id: str, *, adopted_by: str | None, incarnation: str | None = None
+    ) -> ControlServerRecord:
+        """Recovery decides about every live session from now on, until ``set_recovered``. ``incarnation``: whose it
+        is; when that one's is over already, nothing changes. May be repeated."""
+        return await self._set(BEGIN_RECOVERY, installation_id, adopted_by, incarnation)
 
     async def set_recovered(
-        self, installation_id: str, incarnation: str, *, adopted_by: str | None = None
+        self, installation_id: str, incarnation: str, *, adopted_by: str | None
     ) -> ControlServerRecord:
-        """Every record has its outcome, and reconciliation ran. ``adopted_by`` None: ``incarnation`` itself."""
-        expected = incarnation if adopted_by is None else adopted_by
-        return await self._set(SET_RECOVERED, installation_id, incarnation, expected)
+        """Every record has its outcome, and reconciliation ran. ``adopted_by`` is another than ``incarnation`` when
+        the deadline has ended a recovery whose adoption is in flight. May be repeated."""
+        return await self._set(SET_RECOVERED, installation_id, incarnation, adopted_by)
 
     async def set_survival(self, installation_id: str, survival: SurvivalEffective) -> ControlServerRecord:
         """Whether agents outlive their backend here."""
         return await self._set(SET_SURVIVAL, installation_id, survival)
 
     async def _set(self, statement: str, installation_id: str, *values: object) -> ControlServerRecord:
-        async def body(connection: Connection) -> ControlServerRecord:
-            row = await connection.fetchrow(statement + _RETURNING, self._namespace, installation_id, *values)
-            if row is None:
-                raise RecordMoved("the control-server record is another incarnation's by now")
-            return server_from(row)
+        return await self._transact(
+            lambda connection: self._written(connection, statement, installation_id, *values)
+        )
 
-        return await self._transact(body)
+    async def _written(
+        self, connection: Connection, statement: str, installation_id: str, *values: object
+    ) -> ControlServerRecord:
+        row = await connection.fetchrow(statement + _RETURNING, self._namespace, installation_id, *values)
+        if row is None:
+            raise RecordMoved("the control-server record is another incarnation's by now")
+        return server_from(row)

@@ -29,7 +29,9 @@ class LaunchRequest:
     ``agent_execution_id`` is the instance's id, chosen by the launcher, new for each launch: by it a repeated call
     recognises its own row. ``created_by`` is the incarnation that launches. ``agent_process_uid`` and
     ``grace_seconds`` are of the AgentProcess that hosts the session, None for a launch by the library. ``metadata``
-    is small and JSON: the secondary profile, no content of a workspace, no environment.
+    is small and JSON: the secondary profile, no content of a workspace, no environment. An empty ``agent_profile`` is
+    recorded as ``DEFAULT_PROFILE``, an empty ``task_environment_id`` as the one that the session has, or as its task's
+    name: without either no agent could be taken over.
     """
 
     session_id: str
