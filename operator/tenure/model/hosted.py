@@ -56,11 +56,12 @@ class HostedSession(WireModel):
     """The profile, one of the ControlServer's spec.agentProfiles, by which the agent is started."""
 
     workspace_path: WorkspacePath
-    """The directory that the agent works in, on the server's volume."""
+    """The directory that the agent works in, on the server's volume. It is there already: Tenure makes, changes and
+    deletes no workspace."""
 
     workspace_source_roots: Annotated[tuple[WorkspacePath, ...], Field(max_length=64)] = ()
-    """Further directories that the agent may read and write through the server. They are fixed when the agent
-    is started, and never widened later."""
+    """Further directories, which are there already, that the agent may read and write through the server. They are
+    fixed when the agent is started, and never widened later."""
 
     prompt: Annotated[str, Field(max_length=65536)] | None = None
     """What the agent is told, once; a changed restartToken tells it again. Only for a ControlServer without a

@@ -17,7 +17,14 @@ MAX_GRACE = 3600
 
 _HOST_NAME = "servers are told apart by the pod's own name, which is the host name that they see"
 _GRACE = f"terminationGracePeriodSeconds must be from {MIN_GRACE} to {MAX_GRACE} seconds, or left out"
-_PROBE = f"livenessProbe must be left out of the container {SERVER_CONTAINER}: a probe that fails would end every agent"
+NOT_OF_THE_SERVER: dict[str, str] = {
+    "command": f"command must be left out of the container {SERVER_CONTAINER}: the operator knows how to start it",
+    "args": f"args must be left out of the container {SERVER_CONTAINER}: the operator knows how to start it",
+    "livenessProbe": (
+        f"livenessProbe must be left out of the container {SERVER_CONTAINER}: a probe that fails would end every agent"
+    ),
+}
+"""Fields that may not be set of the control server's own container, with their sentences."""
 
 REFUSED: dict[str, tuple[str, str]] = {
     "hostNetwork": (
@@ -72,6 +79,9 @@ class ServerPodMetadata(WireModel):
     """Passed over. It is here because kubectl create writes it into templates, as null."""
 
 
+_Words = Annotated[tuple[Annotated[str, Field(max_length=131072)], ...], Field(max_length=1024)]
+
+
 class _Verbatim(WireModel):
     """Fields as in any pod."""
 
@@ -84,11 +94,14 @@ class ServerContainer(WireModel):
     model_config = ConfigDict(
         extra="allow",
         json_schema_extra=rules(
-            rule(
-                f"self.name != '{SERVER_CONTAINER}' || !has(self.livenessProbe)",
-                _PROBE,
-                reason="FieldValueForbidden",
-                field=".livenessProbe",
+            *(
+                rule(
+                    f"self.name != '{SERVER_CONTAINER}' || !has(self.{name})",
+                    sentence,
+                    reason="FieldValueForbidden",
+                    field=f".{name}",
+                )
+                for name, sentence in NOT_OF_THE_SERVER.items()
             )
         ),
     )
@@ -97,8 +110,14 @@ class ServerContainer(WireModel):
     """The container's name. What is said about the one named server is merged into the control server's own;
     every other one is carried beside it."""
 
+    command: _Words | None = None
+    """As in any container, but not of the control server itself."""
+
+    args: _Words | None = None
+    """As in any container, but not of the control server itself."""
+
     liveness_probe: _Verbatim | None = None
-    """Not allowed for the control server itself."""
+    """As in any container, but not of the control server itself."""
 
 
 class PodOS(WireModel):
@@ -169,8 +188,10 @@ def refusal_of_server(template: Mapping[str, Any]) -> str | None:
     containers = spec.get("containers") or []
     if not isinstance(containers, list) or not all(isinstance(c, Mapping) for c in containers):
         return "containers must be a list of containers, or left out"
-    if any(c.get("name") == SERVER_CONTAINER and "livenessProbe" in c for c in containers):
-        return _PROBE
+    own: Mapping[str, Any] = next((c for c in containers if c.get("name") == SERVER_CONTAINER), {})
+    for name, sentence in NOT_OF_THE_SERVER.items():
+        if name in own:
+            return sentence
     for name, (_, sentence) in REFUSED.items():
         if name in spec and spec[name] != _HARMLESS.get(name, ...):
             return sentence

@@ -117,11 +117,18 @@ REFUSED = (
     Refused("a pod that restarts on failure", f"{_POD}.restartPolicy", "OnFailure", _NEVER),
     Refused("a grace that is too short", f"{_POD}.terminationGracePeriodSeconds", 34, _GRACE),
     Refused("a grace over an hour", f"{_POD}.terminationGracePeriodSeconds", 3601, _GRACE),
-    Refused(
-        "a liveness probe of the server",
-        f"{_POD}.containers",
-        [{"name": "server", "livenessProbe": {"tcpSocket": {"port": 8443}}}],
-        "livenessProbe must be left out of the container server",
+    *(
+        Refused(
+            f"{name} of the server",
+            f"{_POD}.containers",
+            [{"name": "proxy"}, {"name": "server", name: value}],
+            f"{name} must be left out of the container server",
+        )
+        for name, value in (
+            ("livenessProbe", {"tcpSocket": {"port": 8443}}),
+            ("command", ["sleep", "infinity"]),
+            ("args", ["--home", "/elsewhere"]),
+        )
     ),
     Refused(
         "65 containers",
@@ -309,7 +316,7 @@ ACCEPTED = (
         f"{_POD}.containers",
         [
             {"name": "server", "env": [{"name": "A", "value": "b"}]},
-            {"name": "proxy", "livenessProbe": {"exec": {}}},
+            {"name": "proxy", "command": ["proxy"], "args": ["-v"], "livenessProbe": {"exec": {}}},
         ],
     ),
     Accepted("a harmless host network", f"{_POD}.hostNetwork", False),
