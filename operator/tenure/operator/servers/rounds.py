@@ -1,0 +1,115 @@
+"""What one recovery knows, in memory: which instances there are, and what became of each record.
+
+Losing it costs repetition: every part of a recovery may be done again.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from tenure.model.adoption import NotRetracked, ReconstructionInput, RecoveryRead, StopReason
+from tenure.model.server_status import InstanceMention
+from tenure.operator.servers.stopping import Stops
+from tenure.ownership.client import ControlClient
+from tenure.plan.adoption.correlation import Stop
+from tenure.protocol.messages import InstanceWithEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An instance that was refused, and what was missing first."""
+
+    instance: str
+    session: str
+    missing: ReconstructionInput
+
+
+@dataclass(slots=True)
+class Tally:
+    """What is told of a recovery once it is durable."""
+
+    retracked: int = 0
+    deadline_elapsed: int = 0
+    ambiguous: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    exhausted: Counter[RecoveryRead] = field(default_factory=Counter)
+    stopped: list[Stop] = field(default_factory=list)
+
+    def heard(self, stop: Stop) -> None:
+        """A stop succeeded."""
+        self.stopped.append(stop)
+
+    @property
+    def duplicates(self) -> int:
+        """Losers that were stopped after a tiebreak."""
+        return sum(stop.why is StopReason.DUPLICATE for stop in self.stopped)
+
+
+@dataclass(slots=True)
+class Round:
+    """One recovery of one incarnation, about one server or about the lack of one."""
+
+    incarnation: str
+    about: str
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    began: float = field(default_factory=time.monotonic)
+    instances: tuple[InstanceWithEnvironment, ...] | None = field(default=None, repr=False)
+    """One successful enumeration, with environments: in memory only, and dropped when every record has its outcome."""
+    enumeration_failed: bool = False
+    fates: dict[str, NotRetracked | None] = field(default_factory=dict)
+    """What became of each record, by row; None: re-tracked. A record with a fate gets no other."""
+    published: frozenset[str] = frozenset()
+    finished_at: datetime | None = None
+    deadline_elapsed: bool = False
+    hosted: int | None = None
+    stopping: set[str] = field(default_factory=set)
+    """Rows of which a stop is in flight after the deadline."""
+    unstopped: dict[str, InstanceMention] = field(default_factory=dict)
+    untracked: tuple[InstanceMention, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+    told: bool = False
+    stops: Stops = field(init=False)
+    _tail: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.stops = Stops(self.tally.heard)
+
+    def later(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        """Work that goes on when the deadline has decided."""
+        task = asyncio.create_task(work(), name=name)
+        self._tail.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tail.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def close_later(self, client: ControlClient) -> None:
+        """Close it when nobody uses it any more."""
+
+        async def close() -> None:
+            try:
+                others = [*self.stops.under_way, *(t for t in self._tail if t is not asyncio.current_task())]
+                if others:
+                    await asyncio.wait(others)
+            finally:
+                await client.aclose()
+
+        self.later(close, "closing a client")
+
+    def cancel(self) -> tuple[asyncio.Task[None], ...]:
+        """Have everything end; returns the tasks that end now."""
+        tasks = (*self.stops.under_way, *self._tail)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    async def quiet(self) -> None:
+        """Wait until everything that goes on after the deadline has ended."""
+        while tasks := [*self.stops.under_way, *self._tail]:
+            await asyncio.wait(tasks)
