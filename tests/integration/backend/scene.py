@@ -39,7 +39,8 @@ class Scene:
 
     @property
     def nonce_file(self) -> Path:
-        return self.directory / "nonce"
+        """Where a server's nonce is before the server is."""
+        return self.server.directory / "nonce"
 
     def __post_init__(self) -> None:
         if self.state == Path():
@@ -51,7 +52,6 @@ class Scene:
 
     def owner(self) -> LocalOwner:
         """The source of a backend without Kubernetes."""
-        self.nonce_file.write_text(self.server.nonce.reveal())
         return LocalOwner(
             self.server.url,
             home=self.server.home_dir,
@@ -126,7 +126,6 @@ class Scene:
 
     def settings(self, *, text: str = "say hello", kill: str = "", stop: bool = True, wait: str = "") -> str:
         """For ``driver``."""
-        self.nonce_file.write_text(self.server.nonce.reveal())
         return json.dumps(
             {
                 "url": self.server.url,

@@ -33,7 +33,6 @@ async def another_server(scene: Scene, directory: Path) -> AsyncIterator[None]:
     """At the address of the one that died."""
     async with running_server(directory=directory, flags={"port": scene.server.port}) as server:
         scene.server = server
-        scene.owner()  # its nonce is where the backend looks
         yield
 
 
