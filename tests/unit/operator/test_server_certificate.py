@@ -9,13 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tenure.control.tls import server_context
-from tenure.operator.servers.certificate import (
-    fresh_identity,
-    fresh_nonce,
-    make_certificate,
-    server_name,
-)
+from tenure.operator.servers.certificate import fresh_identity, fresh_nonce, make_certificate
 from tenure.ownership.endpoint import Endpoint
+from tenure.plan.servers.names import server_name
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 

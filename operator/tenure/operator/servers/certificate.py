@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from tenure.model.masked import Masked
+from tenure.plan.servers.names import server_name
 
 VALID_FOR = timedelta(days=3653)
 _BACKDATED = timedelta(days=1)
 """Clocks of nodes differ."""
-_DOMAIN = "tenure.invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,6 @@ def fresh_identity() -> str:
 def fresh_nonce() -> Masked:
     """A bootstrap nonce: 32 random bytes, in hex."""
     return Masked(secrets.token_hex(32))
-
-
-def server_name(identity: str) -> str:
-    """The DNS name in the certificate. It resolves nowhere: addresses are unknown when it is made."""
-    return f"{identity}.{_DOMAIN}"
 
 
 def make_certificate(identity: str, now: datetime) -> ServerCertificate:

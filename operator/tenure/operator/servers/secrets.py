@@ -12,6 +12,7 @@ from tenure.cluster.server_ports import SecretObject
 from tenure.model.masked import Masked
 from tenure.ownership.endpoint import Endpoint
 from tenure.plan.adoption.state import HandOver, NoSecret, ServerSecret
+from tenure.plan.servers.names import server_name
 from tenure.protocol import handover
 from tenure.protocol.proof import usable
 
@@ -83,11 +84,6 @@ class Custody:
         if not usable(self.credential):
             return NoSecret.UNAVAILABLE
         return ServerSecret(self.identity, self.credential, self.rotation_id, self.adopted_by)
-
-
-def server_name(identity: str) -> str:
-    """The DNS name in the certificate of the server with this identity."""
-    return f"{identity}.tenure.invalid"
 
 
 def url_of(address: str, port: int) -> str:

@@ -76,6 +76,12 @@ def claim_name(server: ControlServer) -> str:
     return family_name(server.name, server.effective_installation_id)
 
 
+def server_name(identity: str) -> str:
+    """The DNS name in the certificate of the server with this identity. It resolves nowhere: addresses are unknown
+    when it is made."""
+    return f"{identity}.tenure.invalid"
+
+
 def labels(server: ControlServer) -> dict[str, str]:
     """Labels of everything but the claim."""
     return {ROLE_LABEL: SERVER_ROLE, SERVER_LABEL: server.name, **MANAGED_BY}

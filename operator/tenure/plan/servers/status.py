@@ -49,26 +49,27 @@ def _on_record(facts: Facts) -> ServerStatus:
     record, before, said = facts.state.record, facts.resource.status, facts.said
     if record is None:
         return ServerStatus()
-    found = ServerStatus(adopted_by=record.adopted_by, recovered_by=record.recovered_by)
+    owners = {"adopted_by": record.adopted_by, "recovered_by": record.recovered_by}
     if record.vacant:
-        return found
+        return ServerStatus.model_validate(owners)
     same = before.server_identity == record.identity
-    update: dict[str, object] = {
+    found: dict[str, object] = {
+        **owners,
         "server_identity": record.identity,
         "endpoint": facts.endpoint or (before.endpoint if same else None),
     }
     if said.capabilities:
-        update["capabilities"] = tuple(dict.fromkeys(said.capabilities))[:CAPABILITIES_KEPT]
+        found["capabilities"] = tuple(dict.fromkeys(said.capabilities))[:CAPABILITIES_KEPT]
     elif same:
-        update["capabilities"] = before.capabilities
+        found["capabilities"] = before.capabilities
     if said.diagnostic_output:
         # What the server adjusted comes in the same answer as its log file.
-        update["diagnostic_output"] = said.diagnostic_output
-        update["adjustments"] = tuple(said.adjustments)[:ADJUSTMENTS_KEPT]
+        found["diagnostic_output"] = said.diagnostic_output
+        found["adjustments"] = tuple(said.adjustments)[:ADJUSTMENTS_KEPT]
     elif same:
-        update["diagnostic_output"] = before.diagnostic_output
-        update["adjustments"] = before.adjustments
-    return ServerStatus(**{**found.model_dump(), **update})
+        found["diagnostic_output"] = before.diagnostic_output
+        found["adjustments"] = before.adjustments
+    return ServerStatus.model_validate(found)
 
 
 def _pod(facts: Facts) -> ServerPodStatus | None:
