@@ -15,11 +15,13 @@ from tenure.operator.servers.attempts import Attempts
 from tenure.operator.servers.background import Background
 from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.deeds import Deeds
+from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.pass_ import ServerPass
-from tenure.operator.servers.plain import PlainRecoverer, SilentHooks
 from tenure.operator.servers.ports import ServerKey
+from tenure.operator.servers.recovery import Recovery
 from tenure.operator.servers.rendering import Rendering
 from tenure.operator.servers.sight import Observer
+from tenure.operator.servers.telling import Telling
 from tenure.plan.servers.policies import OperatorPods
 from tenure.storage.database import Database
 from tenure.storage.records import Records
@@ -76,7 +78,9 @@ class Servers:
         self._records: dict[str, Records] = {}
         self.cache = ServerCache(clock=context.clock.monotonic)
         self._background = Background(lambda key, name, error: self._pass.ended(key, name, error))
-        recoverer, hooks = PlainRecoverer(), SilentHooks()
+        executions = ExecutionStore()
+        hooks = Telling(context.metrics, context.events, executions)
+        recoverer = self._recovery = Recovery(hooks, executions)
         attempts = Attempts(recoverer.forget)
         deeds = Deeds(
             cluster=context.servers,
@@ -125,6 +129,7 @@ class Servers:
             await self.queue.run()
         finally:
             await self._background.aclose()
+            await self._recovery.aclose()
 
 
 def _own_pods(context: OperatorContext) -> OperatorPods | None:
