@@ -18,6 +18,19 @@ app.kubernetes.io/name: {{ include "tenure.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* What only the operator's own pods have. */}}
+{{- define "tenure.operatorLabels" -}}
+{{ include "tenure.selectorLabels" . }}
+app.kubernetes.io/component: operator
+{{- end -}}
+
+{{/* A map as a=b,c=d. */}}
+{{- define "tenure.pairs" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . -}}{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}{{- end -}}
+{{- join "," $pairs -}}
+{{- end -}}
+
 {{- define "tenure.labels" -}}
 {{ include "tenure.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -124,14 +137,23 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
+{{/* A selector of the namespaces that this release works in. */}}
+{{- define "tenure.watchedNamespaces" -}}
+{{- if .Values.watchNamespaces -}}
+matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: In
+    values:
+      {{- toYaml .Values.watchNamespaces | nindent 6 }}
+{{- else -}}
+{}
+{{- end -}}
+{{- end -}}
+
 {{- define "tenure.admissionScope" -}}
 {{- if .Values.watchNamespaces -}}
 matchResources:
   namespaceSelector:
-    matchExpressions:
-      - key: kubernetes.io/metadata.name
-        operator: In
-        values:
-          {{- toYaml .Values.watchNamespaces | nindent 10 }}
+    {{- include "tenure.watchedNamespaces" . | nindent 4 }}
 {{- end -}}
 {{- end -}}

@@ -11,6 +11,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.integration.chart.helm import Helm, Object
 from tests.integration.chart.test_lifecycle import agent
 from tests.support.cluster import apply, kubectl
+from tests.support.server_manifests import server_manifest
 from tests.support.wait import eventually
 
 DATABASES: Object = {
@@ -24,17 +25,9 @@ DATABASES: Object = {
 def _release(helm: Helm, control_plane: ControlPlane, system_namespace: str) -> Iterator[None]:
     for team in ("team-red", "team-blue"):
         kubectl(control_plane, "create", "namespace", team)
-    _role(
-        control_plane,
-        "agent-writer",
-        "tenure.dev",
-        "agentprocesses",
-        "create",
-        "update",
-        "patch",
-        "get",
-        "list",
-    )
+    writes = ("create", "update", "patch", "get", "list")
+    _role(control_plane, "agent-writer", "tenure.dev", "agentprocesses", *writes)
+    _role(control_plane, "server-writer", "tenure.dev", "controlservers", *writes)
     _role(control_plane, "pod-maker", "", "pods", "create")
     with helm.installed({"databases": DATABASES}):
         asyncio.run(eventually(lambda: _judges(control_plane), within=30, what="both policies in force"))
@@ -49,9 +42,10 @@ def _role(plane: ControlPlane, name: str, group: str, resource: str, *verbs: str
 
 def _judges(plane: ControlPlane) -> bool:
     """Whether the API server has picked the policies up: it does so a moment after they were made."""
-    nobody = person(plane, "team-red", "agent-writer")
+    nobody = person(plane, "team-red", "agent-writer", "server-writer")
     tries: tuple[tuple[list[str], Object], ...] = (
         (["--as", nobody], agent("probe")),
+        (["--as", nobody], server_manifest()),
         ([], table("probe", database="nowhere")),
     )
     for options, body in tries:
@@ -142,6 +136,57 @@ def test_a_change_of_spec_is_judged_and_a_change_of_labels_is_not(control_plane:
         kubectl(control_plane, *patch, json.dumps({"spec": {"restartToken": "again"}}))
 
 
+def _server(name: str, **spec: object) -> Object:
+    return server_manifest(**spec) | {"metadata": {"name": name}}
+
+
+@pytest.mark.accept("K-9")
+def test_an_author_who_may_not_create_pods_may_not_have_the_operator_create_servers(
+    control_plane: ControlPlane,
+) -> None:
+    author = person(control_plane, "team-red", "server-writer")
+    with pytest.raises(AssertionError, match="a ControlServer makes pods, and you may not create pods in"):
+        write(control_plane, author, "team-red", _server("a"))
+    maker = person(control_plane, "team-red", "server-writer", "pod-maker")
+    assert "created" in write(control_plane, maker, "team-red", _server("b"))
+    patch = ("patch", "controlserver", "b", "--as", author, "-n", "team-red", "--type=merge", "-p")
+    kubectl(control_plane, *patch, json.dumps({"metadata": {"labels": {"team": "red"}}}))
+    with pytest.raises(AssertionError, match="may not create pods"):
+        kubectl(control_plane, *patch, json.dumps({"spec": {"server": {"image": "chosen/by:me"}}}))
+
+
+@pytest.mark.accept("S-005.4")
+async def test_survival_is_refused_where_no_database_is_the_store_and_taken_where_one_is(
+    control_plane: ControlPlane, helm: Helm
+) -> None:
+    author = person(control_plane, "team-red", "server-writer", "pod-maker")
+    enabled = _server("survives", agentSurvival="Enabled")
+
+    def answer() -> str:
+        try:
+            return write(control_plane, author, "team-red", enabled, "create --dry-run=server")
+        except AssertionError as refusal:
+            return str(refusal)
+
+    assert "(no_durable_store)" in answer()
+    assert "Set store: true on one" in answer()
+    write(control_plane, author, "team-red", _server("plain", agentSurvival="Disabled"))
+    stored = DATABASES | {"default": DATABASES["default"] | {"store": True}}
+    helm.install({"databases": stored})
+    try:
+        await eventually(lambda: "created" in answer(), within=20, every=0.5, what="survival is taken")
+        write(control_plane, author, "team-red", enabled)
+    finally:
+        helm.install({"databases": DATABASES})
+        await eventually(lambda: "(no_durable_store)" in answer(), within=20, every=0.5, what="no store")
+    # What was written when there was a store can still be labelled, switched off and deleted.
+    patch = ("patch", "controlserver", "survives", "-n", "team-red", "--type=merge", "-p")
+    kubectl(control_plane, *patch, json.dumps({"metadata": {"labels": {"team": "red"}}}))
+    with pytest.raises(AssertionError, match="no_durable_store"):
+        kubectl(control_plane, *patch, json.dumps({"spec": {"idleTimeoutSeconds": 60}}))
+    kubectl(control_plane, *patch, json.dumps({"spec": {"agentSurvival": "Disabled"}}))
+
+
 @pytest.mark.accept("K-9")
 def test_a_namespace_may_not_name_a_database_of_another(control_plane: ControlPlane) -> None:
     author = person(control_plane, "team-blue", "agent-writer", "pod-maker")
@@ -199,6 +244,7 @@ async def test_a_second_install_judges_like_the_first(control_plane: ControlPlan
 
 
 @pytest.mark.accept("K-9")
+@pytest.mark.parametrize("kind", ["agentprocesses", "controlservers"])
 @pytest.mark.parametrize(
     ("role", "allowed"),
     [
@@ -207,13 +253,13 @@ async def test_a_second_install_judges_like_the_first(control_plane: ControlPlan
         ("admin", {"get", "list", "watch", "create", "update", "patch", "delete"}),
     ],
 )
-def test_the_usual_roles_reach_agents_of_their_namespace_and_never_a_status(
-    control_plane: ControlPlane, role: str, allowed: set[str]
+def test_the_usual_roles_reach_objects_of_their_namespace_and_never_a_status(
+    control_plane: ControlPlane, role: str, allowed: set[str], kind: str
 ) -> None:
     user = person(control_plane, "team-red", role)
 
     def may(verb: str, namespace: str, *subresource: str) -> bool:
-        question = ("auth", "can-i", verb, "agentprocesses.tenure.dev", *subresource)
+        question = ("auth", "can-i", verb, f"{kind}.tenure.dev", *subresource)
         try:
             kubectl(control_plane, *question, "--as", user, "-n", namespace, "--quiet")
         except AssertionError:

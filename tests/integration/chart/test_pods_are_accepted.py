@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -9,8 +10,14 @@ from tests.cluster.control_plane import ControlPlane
 from tests.integration.chart.helm import NAMESPACE, Helm, Object, pod_templates
 from tests.support.api import AdminClient, path
 from tests.support.cluster import kubectl
+from tests.support.server_manifests import stored_server
 from tests.support.wait import eventually
 
+from tenure.model.control_server import ControlServer, parse_control_server
+from tenure.plan.servers.pod import render_server_pod
+from tenure.plan.servers.policies import OperatorPods, disruption_budget, network_policy, volume_claim
+
+UID = "6f1c0c6e-0000-4000-8000-000000000001"
 VALUES: Object = {"trialPostgresql": {"enabled": True}}
 
 
@@ -70,6 +77,68 @@ def test_the_profile_is_really_enforced(helm: Helm, control_plane: ControlPlane)
         kubectl(
             control_plane, "create", "--dry-run=server", "-n", NAMESPACE, "-f-", stdin=yaml.safe_dump(body)
         )
+
+
+def _server(**fields: Any) -> ControlServer:
+    return parse_control_server(stored_server(namespace=NAMESPACE, uid=UID, **fields))
+
+
+SERVERS: list[tuple[str, Object]] = [
+    ("as it comes", {}),
+    ("with a volume", {"storage": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}}),
+    (
+        "with a template of its author's",
+        {
+            "server": {
+                "template": {
+                    "spec": {"containers": [{"name": "server", "env": [{"name": "A", "value": "b"}]}]}
+                }
+            }
+        },
+    ),
+]
+
+
+@pytest.mark.accept("K-10")
+@pytest.mark.parametrize("fields", [each[1] for each in SERVERS], ids=[each[0] for each in SERVERS])
+def test_a_control_servers_pod_is_taken_in_a_restricted_namespace(
+    control_plane: ControlPlane, fields: Object
+) -> None:
+    pod = render_server_pod(_server(**fields), ordinal=1, vacancy="", default_image="tenure:1")
+    answer = kubectl(
+        control_plane,
+        *("create", "--dry-run=server", "--validate=strict", "-n", NAMESPACE, "-f-", "-ojson"),
+        stdin=yaml.safe_dump(pod),
+    )
+    made = json.loads(answer)
+    assert made["metadata"]["name"] == pod["metadata"]["name"]
+    assert not [volume for volume in made["spec"]["volumes"] if "projected" in volume], "a token was mounted"
+
+
+@pytest.mark.accept("K-10")
+def test_what_stands_beside_a_servers_pod_is_valid_and_stored_as_it_was_written(
+    control_plane: ControlPlane,
+) -> None:
+    server = _server(
+        backend={"selector": {"matchLabels": {"app": "backend"}}},
+        storage={
+            "volumeClaimTemplate": {
+                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            }
+        },
+    )
+    operator = OperatorPods(NAMESPACE, {"app.kubernetes.io/name": "tenure"})
+    claim = volume_claim(server)
+    assert claim is not None
+    for body in (disruption_budget(server, 1), network_policy(server, operator), claim):
+        answer = kubectl(
+            control_plane,
+            *("create", "--dry-run=server", "--validate=strict", "-n", NAMESPACE, "-f-", "-ojson"),
+            stdin=yaml.safe_dump(body),
+        )
+        made = json.loads(answer)
+        if body is not claim:
+            assert made["spec"] == body["spec"], "each pass would write it again"
 
 
 async def test_the_disruption_budget_covers_the_operators(api: AdminClient) -> None:

@@ -7,8 +7,10 @@ import pytest
 from tests.integration.chart.helm import NAMESPACE, Helm, Object, only, pod_templates
 from tools.sync_chart import crd_template, rendered
 
+from tenure.model.pods import ROLE_LABEL
 from tenure.model.settings import load_databases, load_settings
 from tenure.operator.rbac import roles
+from tenure.plan.servers.names import SERVER_ROLE
 
 EVERYTHING: Object = {
     "databases": {"other": {"existingSecret": "b", "key": "dsn", "namespaces": ["team-a", "team-b"]}},
@@ -27,13 +29,17 @@ def rules(objects: list[Object]) -> list[Object]:
 
 
 @MODES
-def test_no_role_has_a_wildcard_a_secret_or_a_way_to_more_rights(
+@pytest.mark.accept("K-9")
+def test_no_role_has_a_wildcard_a_list_of_secrets_or_a_way_to_more_rights(
     offline_helm: Helm, namespaces: list[str]
 ) -> None:
     for rule in rules(offline_helm.render(EVERYTHING | {"watchNamespaces": namespaces})):
         words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert "*" not in words
-        assert not {"secrets", "pods/exec", "serviceaccounts/token"} & set(words)
+        assert not {"pods/exec", "pods/attach", "serviceaccounts/token"} & set(words)
+        if "secrets" in words:
+            # Each by its name: whoever can list or watch them has them all.
+            assert set(rule["verbs"]) == {"get", "create", "update", "delete"}
         assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
 
 
@@ -110,7 +116,11 @@ def test_the_operator_reads_the_settings_that_the_chart_gives_it(
         "operator": {"pollSeconds": 2.5, "leaseSeconds": 20, "logLevel": "DEBUG"},
     }
     pod = pod_templates(offline_helm.render(values))["Deployment/tenure-operator"]["spec"]
-    downward = {"metadata.name": "tenure-operator-abc", "metadata.namespace": "tenure-system"}
+    downward = {
+        "metadata.name": "tenure-operator-abc",
+        "metadata.namespace": "tenure-system",
+        "metadata.uid": "0b5e6c0e",
+    }
     for variable in pod["containers"][0]["env"]:
         value = variable.get("value")
         if value is None:
@@ -122,6 +132,7 @@ def test_the_operator_reads_the_settings_that_the_chart_gives_it(
     assert (settings.poll_seconds, settings.lease_seconds, settings.log_level) == (2.5, 20, "DEBUG")
     assert (settings.lease_namespace, settings.lease_name) == ("tenure-system", "tenure-operator")
     assert (settings.http_port, settings.pod_name) == (8080, "tenure-operator-abc")
+    assert settings.pod_namespace == "tenure-system"
 
 
 def test_the_operator_finds_each_database_as_the_kubelet_lays_it_out(
@@ -231,6 +242,44 @@ def test_every_pod_of_the_chart_is_hardened(offline_helm: Helm) -> None:
             assert container["resources"]["requests"], name
         only_operator = name == "Deployment/tenure-operator"
         assert spec["automountServiceAccountToken"] == only_operator, name
+
+
+def _settings(objects: list[Object]) -> dict[str, str]:
+    (container,) = pod_templates(objects)["Deployment/tenure-operator"]["spec"]["containers"]
+    return {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+
+
+def test_servers_run_the_operators_image_unless_told_otherwise(offline_helm: Helm) -> None:
+    digest = "sha256:" + "0" * 64
+    image: Object = {"image": {"repository": "registry.example/tenure", "digest": digest}}
+    assert _settings(offline_helm.render(image))["TENURE_SERVER_IMAGE"] == f"registry.example/tenure@{digest}"
+    own = image | {"serverImage": "registry.example/agents:7"}
+    assert _settings(offline_helm.render(own))["TENURE_SERVER_IMAGE"] == "registry.example/agents:7"
+
+
+def test_the_labels_that_the_operator_is_told_are_those_of_its_own_pods_alone(
+    offline_helm: Helm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = offline_helm.render(EVERYTHING | {"podLabels": {"team": "red"}})
+    monkeypatch.setenv("POD_NAMESPACE", NAMESPACE)
+    monkeypatch.setenv("TENURE_POD_LABELS", _settings(objects)["TENURE_POD_LABELS"])
+    wanted = load_settings().pod_labels.items()
+    assert wanted
+    for name, template in pod_templates(objects).items():
+        operator = name.startswith("Deployment/") and "postgresql" not in name
+        assert (wanted <= template["metadata"]["labels"].items()) == operator, name
+
+
+@MODES
+def test_the_operator_may_reach_control_servers_where_it_works(
+    offline_helm: Helm, namespaces: list[str]
+) -> None:
+    values = EVERYTHING | {"watchNamespaces": namespaces}
+    policy = only(offline_helm.render(values), "NetworkPolicy", "tenure-operator")
+    (peer,) = next(rule["to"] for rule in policy["spec"]["egress"] if "to" in rule)
+    assert peer["podSelector"]["matchLabels"] == {ROLE_LABEL: SERVER_ROLE}
+    chosen = peer["namespaceSelector"].get("matchExpressions", [{"values": []}])
+    assert chosen[0]["values"] == namespaces
 
 
 def test_urls_reach_the_operator_as_files_and_never_through_its_environment(offline_helm: Helm) -> None:

@@ -29,6 +29,7 @@ REFUSED: list[tuple[str, Object, str]] = [
     ("a Lease too short to hold", {"operator": {"leaseSeconds": 1}}, "/operator/leaseSeconds"),
     ("no replica", {"replicas": 0}, "/replicas"),
     ("a misspelt field of the trial database", {"trialPostgresql": {"enable": True}}, "'enable' not allowed"),
+    ("two words for an image", {"serverImage": "tenure two"}, "/serverImage"),
     ("an unknown field of an image", {"image": {"name": "tenure"}}, "'name' not allowed"),
     (
         "two stores",
@@ -62,6 +63,7 @@ ACCEPTED: list[tuple[str, Object]] = [
     ),
     ("part of a second", {"operator": {"pollSeconds": 0.5}}),
     ("switches by force", {"admission": {"enabled": False}, "rbac": {"aggregateToDefaultRoles": True}}),
+    ("an image of the servers' own", {"serverImage": "registry.example/agents:7"}),
     ("an image by digest", {"image": {"digest": "sha256:" + "0" * 64}}),
     ("a share of the pods for a drain", {"podDisruptionBudget": {"maxUnavailable": "50%"}}),
 ]
