@@ -9,7 +9,7 @@ from tests.support.records import INCARNATION, INSTALLATION, Cutter, a_launch, a
 
 from tenure.model.adoption import LaunchRefusal
 from tenure.model.masked import Masked
-from tenure.model.records import ExecutorStatus, SessionState, TaskState, TurnState
+from tenure.model.records import DEFAULT_PROFILE, ExecutorStatus, SessionState, TaskState, TurnState
 from tenure.storage.database import Database
 from tenure.storage.records import DatabaseUnavailable, EntryRefused, LaunchRefused, Records
 
@@ -291,3 +291,16 @@ async def test_a_named_database_keeps_records_of_its_own_namespaces_and_only_as_
     for database, namespace in ((store, "team-b"), (Database("research", url), "team-a")):
         with pytest.raises(ValueError, match="keeps no records"):
             database.records(namespace)
+
+
+async def test_a_launch_that_names_no_profile_and_no_environment_can_be_taken_over_all_the_same(
+    records: Records,
+) -> None:
+    named = await records.executions.launch(a_launch(agent_profile="", task_id="task-1"))
+    assert (named.agent_profile, named.task_environment_id) == (DEFAULT_PROFILE, "task-1")
+    await records.executions.ended("session-1", named.agent_execution_id)
+    other = await records.executions.launch(a_launch(task_id="task-1", task_environment_id="env-1"))
+    assert (other.agent_profile, other.task_environment_id) == ("coder", "env-1")
+    await records.executions.ended("session-1", other.agent_execution_id)
+    kept = await records.executions.launch(a_launch(task_id="task-1"))
+    assert kept.task_environment_id == "env-1"

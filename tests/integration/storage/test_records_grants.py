@@ -70,6 +70,9 @@ async def test_operator_and_backend_do_all_their_work_with_the_printed_grants(te
             await records.executions.launch(a_launch())
         await records.executions.stopping("session-1", first.agent_execution_id)
         assert await records.executions.ended("session-1", first.agent_execution_id)
+    lost = await backend.executions.launch(a_launch())
+    assert await backend.inventory.retracked(lost, "of another name")
+    assert len(await backend.inventory.repair(await backend.inventory.live())) == 1
     again = await operator.executions.launch(a_launch())
     await operator.inventory.flag_unstopped("session-1", again.agent_execution_id, INCARNATION)
     await operator.inventory.clear_unstopped("session-1")

@@ -10,6 +10,7 @@ from datetime import datetime
 from tenure.plan.adoption.guards import InventoryRow
 from tenure.plan.adoption.liveness import RowVerdict
 from tenure.plan.adoption.repair import RowRepair, SessionRepair, SessionView, reconcile
+from tenure.storage.errors import EntryRefused
 from tenure.storage.pool import Connection
 from tenure.storage.records.effects import lock_session, view_of, write_repair
 from tenure.storage.records.reading import EXECUTOR_OF_SESSION, EXECUTORS, executor_from
@@ -201,7 +202,7 @@ class Inventory(Rows):
                 await connection.execute(REPAIR, self._namespace, *judged)
             elif decided.row is RowRepair.FLAG:
                 if incarnation is None:
-                    raise ValueError("a row is flagged for an incarnation")
+                    raise EntryRefused("a row is flagged for an incarnation")
                 flag = (executor.session_id, executor.agent_execution_id, incarnation)
                 await connection.execute(FLAG, self._namespace, *flag)
             await write_repair(connection, session, view, decided)
