@@ -33,6 +33,7 @@ class Memory:
     """The latest one about a server, for people."""
     refused: str = ""
     """Why the API server takes no pod of ours, in its own words."""
+    namespace_terminating: bool = False
     foreign: str = ""
     """The name of a child that somebody else has."""
     failures: int = 0
@@ -47,6 +48,7 @@ class Memory:
         if self.attempt.incarnation != incarnation:
             self.attempt = Attempt(incarnation=incarnation)
             self.contact_began, self.superseded, self.upkeep_due = None, False, 0.0
+            self.verdict = None
             self.credentials.clear()
 
     def restart(self) -> None:

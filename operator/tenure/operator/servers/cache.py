@@ -130,15 +130,17 @@ class ServerCache:
 
     # --- ControlServers
 
-    def put_control_server(self, raw: Mapping[str, Any]) -> bool:
-        """Take in an object as the API server has it; True if it was news."""
+    def put_control_server(self, raw: Mapping[str, Any], *, wake: bool = True) -> bool:
+        """Take in an object as the API server has it; True if it was news. ``wake`` false: ``on_change`` is not
+        called, for a pass that knows what it has just written itself."""
         read = _read(raw)
         if read is None or not self._servers.put(read[0].uid, read[1], read[0]):
             return False
         for uid, entry in list(self._servers.entries.items()):
             if uid != read[0].uid and entry.value.key == read[0].key:
                 self._servers.drop(uid)
-        self.on_change(read[0].key)
+        if wake:
+            self.on_change(read[0].key)
         return True
 
     def drop_control_server(self, raw: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from tenure.cluster.errors import AlreadyExists, Conflict, Refused
+from tenure.cluster.errors import AlreadyExists, Conflict, NamespaceTerminating, Refused
 from tenure.cluster.server_ports import NewSecret, ServerCluster
 from tenure.model.errors import TenureError
 from tenure.model.masked import Masked
@@ -17,16 +17,17 @@ from tenure.operator.servers.adopting import (
     dismiss,
     facts_of,
     order_shutdown,
+    said_of,
 )
 from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.background import Background, Work
 from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.keeper import Keeper
 from tenure.operator.servers.pods import RECOVERED_CONDITION, read_backend, read_server_pod
-from tenure.operator.servers.ports import Hooks, Recoverer, Recovering
+from tenure.operator.servers.ports import Hooks, Recoverer, Recovering, ServerSaid
 from tenure.operator.servers.rendering import Rendering, blank_custody, bootstrap_secret
 from tenure.operator.servers.sight import SeenPod, Sight, owned_server
-from tenure.ownership.errors import NotAccepted
+from tenure.ownership.errors import ControlError, NotAccepted
 from tenure.plan.adoption import steps
 from tenure.plan.adoption.gates import FollowUp, LookAgain, Survivor, verdict_of
 from tenure.plan.adoption.state import PodPhase, Recovery
@@ -234,6 +235,7 @@ class Deeds:
         )
         if record is not None and not record.vacant and record.adopted_by == step.incarnation:
             memory.restart()
+        memory.said = ServerSaid()
         if step.reason is not None:
             memory.verdict = verdict_of(step.reason)
             outcome = memory.verdict.outcome
@@ -274,8 +276,10 @@ class Deeds:
             return Went.ON
         except Refused as error:
             memory.refused = error.message or error.reason
+            memory.namespace_terminating = isinstance(error, NamespaceTerminating)
             return Went.WAIT
         memory.refused = memory.foreign = ""
+        memory.namespace_terminating = False
         memory.top_ordinal = max(memory.top_ordinal, step.ordinal)
         self.cache.put_pod(made, found=True)
         return Went.ON
@@ -353,6 +357,7 @@ class Deeds:
         async def work() -> None:
             match step:
                 case steps.Enumerate():
+                    await self._ask_details(sight, recovering, memory)
                     stage = await self.recoverer.enumerate(recovering)
                 case steps.DecideRecords():
                     await self.recoverer.decide(recovering)
@@ -367,6 +372,22 @@ class Deeds:
 
         self.background.start(sight.key, type(step).__name__, incarnation, self._watched(work, sight, memory))
         return Went.WAIT
+
+    @staticmethod
+    async def _ask_details(sight: Sight, recovering: Recovering, memory: Memory) -> None:
+        """What a server tells of itself, for the status: nothing depends on it."""
+        server = recovering.server
+        if server is None or memory.said.diagnostic_output:
+            return
+        custody = sight.pods[server.pod_uid].custody
+        try:
+            async with server.client(recovering.budget) as client:
+                told = await client.details()
+        except NotAccepted:
+            raise
+        except ControlError:
+            return
+        memory.said = said_of(custody.capabilities if custody is not None else (), told)
 
     def _watched(
         self, work: Callable[[], Awaitable[None]], sight: Sight, memory: Memory

@@ -1,18 +1,20 @@
 """The pass over one ControlServer: observe, plan, do one thing, look again, until nothing is left to do now."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
 
 from tenure.cluster.errors import ApiError
-from tenure.model.errors import TenureError
+from tenure.model.errors import InvalidResource, TenureError
 from tenure.operator.clock import Clock
 from tenure.operator.servers.attempts import Attempts, Memory
 from tenure.operator.servers.background import Background
 from tenure.operator.servers.deeds import Deeds, Went
 from tenure.operator.servers.keeper import Keeper
 from tenure.operator.servers.ports import Hooks, OwnedServer, Recoverer, ServerKey
+from tenure.operator.servers.reporting import Reporter
 from tenure.operator.servers.sight import Observer, Sight
 from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
@@ -40,6 +42,7 @@ class ServerPass:
     attempts: Attempts
     background: Background
     keeper: Keeper
+    reporter: Reporter
     recoverer: Recoverer
     hooks: Hooks
     clock: Clock
@@ -54,6 +57,14 @@ class ServerPass:
             self._gone(key, "" if raw is None else raw["metadata"]["uid"])
             return None
         memory = self.attempts.of(key, raw["metadata"]["uid"])
+        try:
+            return await self._go_round(key, raw, memory)
+        except InvalidResource as error:
+            # What it has is left as it is, renewals included: nobody knows what its author wants.
+            await self.reporter.complain(key, raw, error)
+            return None
+
+    async def _go_round(self, key: ServerKey, raw: Mapping[str, Any], memory: Memory) -> float | None:
         waits: list[float] = []
         for _ in range(LOOKS):
             sight = await self.observer.look(key, raw, memory)
@@ -67,6 +78,7 @@ class ServerPass:
         else:
             waits.append(SOON)
         waits += self._waits(plan, sight, memory)
+        await self.reporter.write(sight, plan.step, memory)
         return min(waits, default=None)
 
     def ended(self, key: ServerKey, name: str, error: Exception | None) -> None:

@@ -20,6 +20,7 @@ from tenure.operator.servers.pass_ import ServerPass
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.recovery import Recovery
 from tenure.operator.servers.rendering import Rendering
+from tenure.operator.servers.reporting import Reporter
 from tenure.operator.servers.sight import Observer
 from tenure.operator.servers.telling import Telling
 from tenure.plan.servers.policies import OperatorPods
@@ -101,6 +102,15 @@ class Servers:
             attempts=attempts,
             background=self._background,
             keeper=context.keeper,
+            reporter=Reporter(
+                context.servers,
+                self.cache,
+                context.keeper,
+                recoverer,
+                context.events,
+                context.clock,
+                deeds.rendering,
+            ),
             recoverer=recoverer,
             hooks=hooks,
             clock=context.clock,
