@@ -49,6 +49,8 @@ class Agentctl:
 
     ``lose[path]``: how many answers of that path are lost after they took effect: the connection is cut.
     ``delete_seconds``: how long a DELETE takes. ``answers`` counts requests by path, ``claims`` the renewals.
+    ``refuse[method, path]``: the status of every answer there, nothing taking effect. ``hold[method, path]``: requests
+    there wait for the event before they take effect.
     """
 
     def __init__(self, *, period_ms: int = 600_000, home_dir: str = "/home/agentctl") -> None:
@@ -59,6 +61,8 @@ class Agentctl:
         self.period_ms = period_ms
         self.delete_seconds = 0.0
         self.lose: Counter[str] = Counter()
+        self.refuse: dict[tuple[str, str], int] = {}
+        self.hold: dict[tuple[str, str], asyncio.Event] = {}
         self.answers: Counter[str] = Counter()
         self.instances: dict[str, DoubleInstance] = {}
         self.latest = ""
@@ -113,7 +117,12 @@ class Agentctl:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         self.answers[request.path] += 1
+        asked = (request.method, request.path)
         refused = self._authenticate(request)
+        if refused is None and asked in self.hold:
+            await self.hold[asked].wait()
+        if refused is None and asked in self.refuse:
+            refused = _error(self.refuse[asked], "refused by the test")
         answer = await handler(request) if refused is None else refused
         if self.lose[request.path] > 0:
             self.lose[request.path] -= 1
