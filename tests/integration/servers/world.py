@@ -225,14 +225,9 @@ class World:
         generation = changed["metadata"]["generation"]
 
         async def over() -> bool:
-            status = (await self.api.get(url))["status"]
-            return (
-                status.get("observedGeneration", 0) >= generation
-                and status.get("updatedReplicas")
-                == status.get("readyReplicas")
-                == status.get("replicas")
-                == 1
-            )
+            status: Object = (await self.api.get(url))["status"]
+            counts = {status.get(kind) for kind in ("updatedReplicas", "readyReplicas", "replicas")}
+            return bool(status.get("observedGeneration", 0) >= generation and counts == {1})
 
         await eventually(over, within=2 * WITHIN, every=0.2, what="the rollout is over")
 
@@ -256,19 +251,20 @@ class World:
     ) -> Object:
         """The pod of a running backend whose incarnation is none of these; ``recovered``: that is recovered for."""
 
-        def look() -> Object | None:
+        async def look() -> Object | None:
+            by = (await self.record())["recovered_by"] if recovered else None
             for pod in reversed(self.backends()):
                 life = incarnation(pod)
                 running = "running" in container_of(pod).get("state", {})
                 if life in other_than or not running or "deletionTimestamp" in pod["metadata"]:
                     continue
-                if not recovered or self.status().get("recoveredBy") == life:
+                if not recovered or by == life:
                     return pod
             return None
 
         try:
             return await eventually(
-                look, within=within, what=f"a backend other than {other_than} is recovered"
+                look, within=within, what=f"another backend than {other_than} is recovered"
             )
         except AssertionError as error:
             raise AssertionError(
@@ -393,6 +389,8 @@ class World:
         found = await self.sql(
             "SELECT * FROM tenure.control_servers WHERE installation_id = $1", INSTALLATION
         )
+        if not found:
+            raise LookupError("no record yet")
         return found[0]
 
     # Looking around

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from tenure.model.adoption import ReconstructionInput, ReconstructionSource, ReconstructionValue, RecoveryRead
 from tenure.model.masked import Masked
+from tenure.model.records import DEFAULT_PROFILE
 from tenure.plan.adoption.guards import InventoryRow
 from tenure.plan.adoption.reads import Absent, Exhausted, Got, Read
 
@@ -60,6 +61,11 @@ class Profile:
     command: tuple[str, ...]
     continue_arguments: tuple[str, ...] = ()
     history: str = ""
+
+
+OF_THE_LAUNCHER = Profile(())
+"""Of a launch by the library that names no profile: its command is the backend's own, and nobody else ever starts that
+agent. A profile that was named and is not there any more is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ def exhausted_reads(sources: Sources) -> tuple[RecoveryRead, ...]:
 def missing_inputs(sources: Sources) -> tuple[ReconstructionInput, ...]:
     """The inputs that their sources do not have, in the order of the table."""
     row = sources.row
-    profile = sources.profiles.get(row.agent_profile or "")
+    profile = _profile(sources)
     lacking: dict[ReconstructionInput, bool] = {
         ReconstructionInput.SESSION: not row.session_id,
         ReconstructionInput.TASK: not row.task_id,
@@ -160,7 +166,7 @@ def missing_inputs(sources: Sources) -> tuple[ReconstructionInput, ...]:
         ReconstructionInput.PROVIDER_SESSION: _lacks(sources.provider_session),
         # A profile that is not named is missing itself; what would be derived from it is not missing on top.
         ReconstructionInput.AGENT_COMMAND: bool(row.agent_profile)
-        and (profile is None or not profile.command),
+        and (profile is None or not (profile.command or profile is OF_THE_LAUNCHER)),
     }
     return tuple(name for name in ReconstructionInput if lacking[name])
 
@@ -186,7 +192,7 @@ def reconstruct(sources: Sources, instance: str) -> Reconstruction:
         return NotReadable(exhausted_reads(sources))
     assert row.instance_port is not None
     metadata = row.metadata or ()
-    profile = sources.profiles[row.agent_profile or ""]
+    profile = _profile(sources) or OF_THE_LAUNCHER
     return Rebuilt(
         Execution(
             session=row.session_id,
@@ -209,6 +215,14 @@ def reconstruct(sources: Sources, instance: str) -> Reconstruction:
             history=profile.history,
         )
     )
+
+
+def _profile(sources: Sources) -> Profile | None:
+    row = sources.row
+    named = sources.profiles.get(row.agent_profile or "")
+    if named is None and row.agent_profile == DEFAULT_PROFILE and row.agent_process_uid is None:
+        return OF_THE_LAUNCHER
+    return named
 
 
 def _lacks(read: Read[str]) -> bool:

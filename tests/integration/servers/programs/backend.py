@@ -105,7 +105,7 @@ class Worker:
                 await self._drive(order, session, launch)
             elif launch is not None and not self._done(order, launch):
                 await self._launch(order, launch)
-        except BackendError as error:
+        except (RetryableError, FinalError) as error:
             retryable = isinstance(error, RetryableError)
             journal(
                 "refused", session=order.name, retryable=retryable, reason=str(error.reason), text=str(error)

@@ -8,6 +8,7 @@ from tests.support.adoption import POD, row, sources
 
 from tenure.model.adoption import ReconstructionInput, ReconstructionSource, ReconstructionValue, RecoveryRead
 from tenure.model.masked import Masked
+from tenure.model.records import DEFAULT_PROFILE
 from tenure.plan.adoption.reads import ABSENT, EXHAUSTED, Got
 from tenure.plan.adoption.reconstruction import (
     MAY_BE_EMPTY,
@@ -150,6 +151,21 @@ def test_commands_are_those_of_the_profile_as_it_is_now() -> None:
 def test_a_profile_without_a_command_refuses_the_instance() -> None:
     refused = reconstruct(sources(profiles={"coder": Profile(())}), "instance-of-s1")
     assert refused == RefusedMissing(ReconstructionInput.AGENT_COMMAND, (ReconstructionInput.AGENT_COMMAND,))
+
+
+def test_a_backend_that_names_no_profile_has_a_command_of_its_own() -> None:
+    own = sources(row=row(agent_profile=DEFAULT_PROFILE), profiles={})
+    assert rebuilt(own).agent_command == ()
+    listed = sources(row=row(agent_profile=DEFAULT_PROFILE), profiles={DEFAULT_PROFILE: Profile(("agent",))})
+    assert rebuilt(listed).agent_command == ("agent",)
+
+
+def test_an_agent_of_a_resource_or_of_a_named_profile_is_refused_without_that_profile() -> None:
+    for lost in (row(agent_profile=DEFAULT_PROFILE, agent_process_uid="5e12"), row(agent_profile="coder")):
+        refused = reconstruct(sources(row=lost, profiles={}), "instance-of-s1")
+        assert refused == RefusedMissing(
+            ReconstructionInput.AGENT_COMMAND, (ReconstructionInput.AGENT_COMMAND,)
+        )
 
 
 def test_a_single_survivor_is_rebuilt_under_its_own_id() -> None:
