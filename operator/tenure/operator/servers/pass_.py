@@ -8,14 +8,12 @@ import structlog
 
 from tenure.cluster.errors import ApiError
 from tenure.model.errors import InvalidResource, TenureError
-from tenure.operator.clock import Clock
 from tenure.operator.servers.attempts import Attempts, Memory
-from tenure.operator.servers.background import Background
-from tenure.operator.servers.deeds import Deeds, Went
-from tenure.operator.servers.keeper import Keeper
-from tenure.operator.servers.ports import Hooks, OwnedServer, Recoverer, ServerKey
+from tenure.operator.servers.deeds import Deeds
+from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.reporting import Reporter
 from tenure.operator.servers.sight import Observer, Sight
+from tenure.operator.servers.tools import Tools, Went
 from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
 from tenure.plan.adoption.next_step import Plan, next_step
@@ -38,14 +36,10 @@ class ServerPass:
     """Callable with a key; the seconds until it wants to see the key again, or None."""
 
     observer: Observer
+    tools: Tools
     deeds: Deeds
     attempts: Attempts
-    background: Background
-    keeper: Keeper
     reporter: Reporter
-    recoverer: Recoverer
-    hooks: Hooks
-    clock: Clock
     wake: Callable[[ServerKey], None]
     wake_after: Callable[[ServerKey, float], None]
 
@@ -69,7 +63,7 @@ class ServerPass:
         for _ in range(LOOKS):
             sight = await self.observer.look(key, raw, memory)
             owner = sight.state.owner
-            self.background.outdate(key, owner.incarnation if owner is not None else "")
+            self.tools.background.outdate(key, owner.incarnation if owner is not None else "")
             self._keep(sight, memory)
             plan = next_step(sight.state)
             waits = await self._owe(plan, sight, memory)
@@ -107,20 +101,20 @@ class ServerPass:
         self.wake(key)
 
     def _gone(self, key: ServerKey, uid: str) -> None:
-        self.keeper.release(key)
-        self.background.outdate(key, "")
+        self.tools.keeper.release(key)
+        self.tools.background.outdate(key, "")
         if not uid:
             self.attempts.forget(key)
 
     def _keep(self, sight: Sight, memory: Memory) -> None:
-        key, owner, held = sight.key, sight.state.owner, self.keeper.held(sight.key)
+        key, owner, held = sight.key, sight.state.owner, self.tools.keeper.held(sight.key)
         if memory.superseded and owner is not None:
             memory.superseded = False
-            self.deeds.lose(sight, memory, owner.incarnation)
+            self.tools.lose(sight, memory, owner.incarnation)
             return
         server = sight.owned()
         if server is not None:
-            self.keeper.keep(key, server)
+            self.tools.keeper.keep(key, server)
             return
         if held is None:
             return
@@ -128,9 +122,9 @@ class ServerPass:
         unread = pod is not None and pod.plan.secret is NoSecret.UNREAD
         if unread and owner is not None and owner.incarnation == held.incarnation:
             return  # an API server that is silent takes no claim away
-        self.keeper.release(key)
+        self.tools.keeper.release(key)
         if owner is None:
-            self.hooks.detached(key, sight.resource)
+            self.tools.hooks.detached(key, sight.resource)
 
     async def _owe(self, plan: Plan, sight: Sight, memory: Memory) -> list[float]:
         """What may fail and be tried again without holding anything up."""
@@ -154,7 +148,7 @@ class ServerPass:
 
     def _waits(self, plan: Plan, sight: Sight, memory: Memory) -> list[float]:
         waits = []
-        now = self.clock.monotonic()
+        now = self.tools.clock.monotonic()
         record, owner = sight.state.record, sight.state.owner
         recovered = record is not None and owner is not None and record.recovered_by == owner.incarnation
         until = memory.until_deadline(now)
@@ -174,13 +168,13 @@ class ServerPass:
         assert sight.state.owner is not None
         if now < memory.upkeep_due:
             return memory.upkeep_due - now
-        recovering = self.deeds.recovering(sight, memory, (sight.record and sight.record.pod_uid) or "")
+        recovering = self.tools.recovering(sight, memory, (sight.record and sight.record.pod_uid) or "")
 
         async def work() -> None:
-            again = await self.recoverer.upkeep(recovering)
-            memory.upkeep_due = self.clock.monotonic() + (UPKEEP if again is None else again)
+            again = await self.tools.recoverer.upkeep(recovering)
+            memory.upkeep_due = self.tools.clock.monotonic() + (UPKEEP if again is None else again)
 
         # Not before it is through: the end of it wakes the key.
-        if self.background.start(sight.key, "upkeep", sight.state.owner.incarnation, work):
+        if self.tools.background.start(sight.key, "upkeep", sight.state.owner.incarnation, work):
             memory.upkeep_due = now + UPKEEP
         return UPKEEP

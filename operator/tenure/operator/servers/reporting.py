@@ -6,20 +6,16 @@ from typing import Any
 import structlog
 
 from tenure.cluster.errors import NotFound
-from tenure.cluster.server_ports import ServerCluster
 from tenure.model.control_server import KIND, parse_server_status
 from tenure.model.errors import InvalidResource, UnreadableObject
 from tenure.model.objects import API_VERSION
 from tenure.model.server_status import ServerStatus
-from tenure.operator.clock import Clock
 from tenure.operator.events import EventRecorder
 from tenure.operator.servers.attempts import Memory
-from tenure.operator.servers.cache import ServerCache
-from tenure.operator.servers.keeper import Keeper
-from tenure.operator.servers.ports import Recoverer, ServerKey
-from tenure.operator.servers.rendering import Rendering
+from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.secrets import url_of
 from tenure.operator.servers.sight import SeenPod, Sight
+from tenure.operator.servers.tools import Tools
 from tenure.plan.adoption.steps import Step
 from tenure.plan.servers.conditions import stalled_by_spec
 from tenure.plan.servers.events import announcements
@@ -33,45 +29,31 @@ log = structlog.stdlib.get_logger(__name__)
 class Reporter:
     """Says in the status what a pass has seen and decided."""
 
-    def __init__(
-        self,
-        cluster: ServerCluster,
-        cache: ServerCache,
-        keeper: Keeper,
-        recoverer: Recoverer,
-        events: EventRecorder,
-        clock: Clock,
-        rendering: Rendering,
-    ) -> None:
-        self._cluster = cluster
-        self._cache = cache
-        self._keeper = keeper
-        self._recoverer = recoverer
+    def __init__(self, tools: Tools, events: EventRecorder) -> None:
+        self._tools = tools
         self._events = events
-        self._clock = clock
-        self._rendering = rendering
 
     def facts(self, sight: Sight, step: Step, memory: Memory) -> Facts:
         """What the status is made of."""
         pod = _pod_in_use(sight)
         address = pod.facts.address if pod is not None else ""
         port = pod.custody.port if pod is not None and pod.custody is not None else 0
-        image = self._rendering.image
+        image = self._tools.rendering.image
         return Facts(
             resource=sight.resource,
             state=sight.state,
             step=step,
-            now=self._clock.now(),
+            now=self._tools.clock.now(),
             pod=PodMention(pod.facts.name, pod.facts.uid, pod.facts.reason) if pod is not None else None,
             ordinal=memory.top_ordinal,
             endpoint=url_of(address, port) if address and port else "",
             backend_pod=sight.backend.name if sight.backend is not None else "",
             overlap=sight.backends.overlap,
             verdict=memory.verdict,
-            report=self._recoverer.report(sight.key),
+            report=self._tools.recoverer.report(sight.key),
             said=memory.said,
             outdated=pod is not None and outdated(sight.resource, image, pod.facts.annotations),
-            silent=self._keeper.silent(sight.key),
+            silent=self._tools.keeper.silent(sight.key),
             refused=memory.refused,
             namespace_terminating=memory.namespace_terminating,
             foreign=memory.foreign,
@@ -92,7 +74,7 @@ class Reporter:
             # Written by a newer operator, or by hand: to write over it would be to lose what it says.
             return
         generation = raw["metadata"].get("generation", 0)
-        after = stalled_by_spec(before, generation, str(error), self._clock.now())
+        after = stalled_by_spec(before, generation, str(error), self._tools.clock.now())
         if differs(before, after):
             await self._patch(key, raw, before, after)
 
@@ -101,7 +83,7 @@ class Reporter:
     ) -> None:
         meta = raw["metadata"]
         try:
-            written = await self._cluster.patch_control_server_status(
+            written = await self._tools.cluster.patch_control_server_status(
                 key.namespace,
                 key.name,
                 uid=meta["uid"],
@@ -110,7 +92,7 @@ class Reporter:
             )
         except NotFound:
             return  # its deletion wakes the key
-        self._cache.put_control_server(written, wake=False)
+        self._tools.cache.put_control_server(written, wake=False)
         regarding = {
             "apiVersion": API_VERSION,
             "kind": KIND,

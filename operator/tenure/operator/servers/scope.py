@@ -23,6 +23,7 @@ from tenure.operator.servers.rendering import Rendering
 from tenure.operator.servers.reporting import Reporter
 from tenure.operator.servers.sight import Observer
 from tenure.operator.servers.telling import Telling
+from tenure.operator.servers.tools import Tools
 from tenure.plan.servers.policies import OperatorPods
 from tenure.storage.database import Database
 from tenure.storage.records import Records
@@ -83,7 +84,7 @@ class Servers:
         hooks = Telling(context.metrics, context.events, executions)
         recoverer = self._recovery = Recovery(hooks, executions)
         attempts = Attempts(recoverer.forget)
-        deeds = Deeds(
+        tools = Tools(
             cluster=context.servers,
             cache=self.cache,
             background=self._background,
@@ -98,22 +99,10 @@ class Servers:
         )
         self._pass = ServerPass(
             observer=observer,
-            deeds=deeds,
+            tools=tools,
+            deeds=Deeds(tools),
             attempts=attempts,
-            background=self._background,
-            keeper=context.keeper,
-            reporter=Reporter(
-                context.servers,
-                self.cache,
-                context.keeper,
-                recoverer,
-                context.events,
-                context.clock,
-                deeds.rendering,
-            ),
-            recoverer=recoverer,
-            hooks=hooks,
-            clock=context.clock,
+            reporter=Reporter(tools, context.events),
             wake=lambda key: self.queue.wake(key),
             wake_after=lambda key, seconds: self.queue.wake_after(key, seconds),
         )

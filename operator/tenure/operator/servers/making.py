@@ -1,0 +1,114 @@
+"""Deeds that make a fresh server: bootstrap Secret, pod, handshake, the server's Secret, record."""
+
+from tenure.cluster.errors import AlreadyExists, Conflict, NamespaceTerminating, Refused
+from tenure.operator.servers.adopting import Greeting, facts_of
+from tenure.operator.servers.attempts import Memory
+from tenure.operator.servers.pods import read_server_pod
+from tenure.operator.servers.rendering import blank_custody, bootstrap_secret
+from tenure.operator.servers.sight import SeenPod, Sight
+from tenure.operator.servers.tools import Tools, Went, records_of
+from tenure.plan.adoption import steps
+from tenure.plan.servers import names
+
+
+class Making:
+    """Carries them out."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def create_bootstrap(self, step: steps.CreateBootstrap, sight: Sight, memory: Memory) -> Went:
+        secret = bootstrap_secret(sight.resource, step.ordinal, step.vacancy, self._tools.clock.now())
+        try:
+            await self._tools.cluster.create_secret(sight.key.namespace, secret)
+        except AlreadyExists:
+            found = await self._tools.cluster.get_secret(sight.key.namespace, secret.name)
+            if found is not None and found.owner_uid != sight.uid:
+                memory.foreign = secret.name
+                memory.top_ordinal = max(memory.top_ordinal, step.ordinal)
+        return Went.ON
+
+    async def create_pod(self, step: steps.CreatePod, sight: Sight, memory: Memory) -> Went:
+        namespace = sight.key.namespace
+        for kind, body in self._tools.rendering.companions(sight.resource):
+            try:
+                await self._tools.cluster.ensure(kind, namespace, body)
+            except Conflict:
+                memory.foreign = body["metadata"]["name"]
+                return Went.WAIT
+        pod = self._tools.rendering.pod(sight.resource, step.ordinal, step.vacancy)
+        try:
+            made = await self._tools.cluster.create_pod(namespace, pod)
+        except AlreadyExists:
+            found = await self._tools.cluster.get_pod(namespace, pod["metadata"]["name"])
+            if found is not None and read_server_pod(found).owner_uid != sight.uid:
+                memory.foreign = pod["metadata"]["name"]
+                memory.top_ordinal = max(memory.top_ordinal, step.ordinal)
+            elif found is not None:
+                self._tools.cache.put_pod(found, found=True)
+            return Went.ON
+        except Refused as error:
+            memory.refused = error.message or error.reason
+            memory.namespace_terminating = isinstance(error, NamespaceTerminating)
+            return Went.WAIT
+        memory.refused = memory.foreign = ""
+        memory.namespace_terminating = False
+        memory.top_ordinal = max(memory.top_ordinal, step.ordinal)
+        self._tools.cache.put_pod(made, found=True)
+        return Went.ON
+
+    async def delete_pod(self, step: steps.DeletePod, sight: Sight) -> Went:
+        """Its bootstrap Secret first: no nonce is given out twice."""
+        seen = sight.pods[step.pod]
+        await self.delete_bootstrap(sight, seen)
+        left = await self._tools.cluster.delete_pod(
+            sight.key.namespace, seen.facts.name, uid=step.pod, grace_seconds=None
+        )
+        if left is None:
+            self._tools.cache.drop_pod_uid(step.pod)
+        else:
+            self._tools.cache.put_pod(left)
+        return Went.ON
+
+    def handshake(self, step: steps.Handshake, sight: Sight, memory: Memory) -> Went:
+        seen = sight.pods[step.pod]
+        blank = None if seen.bootstrap is None else blank_custody(seen.bootstrap, step.incarnation)
+        if blank is None:
+            memory.learn(step.incarnation, nonce_used=memory.attempt.nonce_used | {step.pod})
+            return Went.ON
+        custody, nonce = blank
+        greeting = Greeting(
+            cluster=self._tools.cluster,
+            namespace=sight.key.namespace,
+            pod_name=seen.facts.name,
+            labels=names.secret_labels(sight.resource),
+            owner=names.pod_owner(seen.facts.name, seen.facts.uid),
+            endpoint=custody.endpoint(seen.facts.address),
+            blank=custody,
+            nonce=nonce,
+            budget=sight.budget,
+        )
+
+        async def work() -> None:
+            if not await greeting.run():
+                memory.learn(step.incarnation, nonce_used=memory.attempt.nonce_used | {step.pod})
+
+        self._tools.background.start(sight.key, "handshake", step.incarnation, work, finishes=True)
+        return Went.WAIT
+
+    async def delete_bootstrap(self, sight: Sight, seen: SeenPod) -> None:
+        if seen.bootstrap is not None:
+            name = names.bootstrap_name(seen.facts.name)
+            await self._tools.cluster.delete_secret(sight.key.namespace, name, uid=seen.bootstrap.uid)
+
+    async def store_record(self, step: steps.StoreRecord, sight: Sight) -> Went:
+        seen = sight.pods[step.pod]
+        assert seen.custody is not None
+        await records_of(sight).servers.record(
+            sight.installation_id,
+            facts_of(seen.custody, step.pod, seen.facts.name, seen.facts.address),
+            adopted_by=step.expected,
+            incarnation=step.adopted_by,
+            survival=step.survival,
+        )
+        return Went.ON
