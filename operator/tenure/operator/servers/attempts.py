@@ -38,6 +38,8 @@ class Memory:
     """The name of a child that somebody else has."""
     failures: int = 0
     """Of background work in a row."""
+    detaching: bool = False
+    """The backend has just ended: whether the server lives on, the next plan says."""
     superseded: bool = False
     """A renewal was refused; the next pass draws the conclusion."""
     upkeep_due: float = 0.0

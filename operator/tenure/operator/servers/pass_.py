@@ -11,13 +11,14 @@ from tenure.model.errors import InvalidResource, TenureError
 from tenure.operator.servers.attempts import Attempts, Memory
 from tenure.operator.servers.deeds import Deeds
 from tenure.operator.servers.ports import OwnedServer, ServerKey
+from tenure.operator.servers.protecting import protect
 from tenure.operator.servers.reporting import Reporter
 from tenure.operator.servers.sight import Observer, Sight
 from tenure.operator.servers.tools import Tools, Went
 from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
 from tenure.plan.adoption.next_step import Plan, next_step
-from tenure.plan.adoption.state import NoSecret
+from tenure.plan.adoption.state import NoSecret, PodPhase
 from tenure.plan.adoption.steps import Idle, Nothing, Owed
 from tenure.storage.errors import StorageError
 
@@ -66,6 +67,7 @@ class ServerPass:
             self.tools.background.outdate(key, owner.incarnation if owner is not None else "")
             self._keep(sight, memory)
             plan = next_step(sight.state)
+            self._tell(plan, sight, memory)
             waits = await self._owe(plan, sight, memory)
             if await self.deeds.do(plan.step, sight, memory) is Went.WAIT:
                 break
@@ -123,8 +125,7 @@ class ServerPass:
         if unread and owner is not None and owner.incarnation == held.incarnation:
             return  # an API server that is silent takes no claim away
         self.tools.keeper.release(key)
-        if owner is None:
-            self.tools.hooks.detached(key, sight.resource)
+        memory.detaching = owner is None
 
     async def _owe(self, plan: Plan, sight: Sight, memory: Memory) -> list[float]:
         """What may fail and be tried again without holding anything up."""
@@ -133,12 +134,22 @@ class ServerPass:
             try:
                 await self.deeds.owe(owed, sight, memory)
             except (ApiError, ControlError, StorageError) as error:
-                self._tell(sight, owed, error)
+                self._regret(sight, owed, error)
                 waits.append(AGAIN)
         return waits
 
+    def _tell(self, plan: Plan, sight: Sight, memory: Memory) -> None:
+        pod = sight.pod_on_record()
+        if pod is not None and pod.plan.phase is PodPhase.ENDED:
+            facts = pod.facts
+            self.tools.hooks.server_ended(sight.resource, facts.uid, facts.exit_code, facts.message)
+        if memory.detaching and plan.step == Nothing(Idle.NO_BACKEND):
+            self.tools.hooks.detached(sight.key, sight.resource)
+        if sight.state.owner is not None or isinstance(plan.step, Nothing):
+            memory.detaching = False
+
     @staticmethod
-    def _tell(sight: Sight, owed: Owed, error: Exception) -> None:
+    def _regret(sight: Sight, owed: Owed, error: Exception) -> None:
         log.info(
             "something is owed to a control server and is tried again",
             server=str(sight.key),
@@ -172,6 +183,7 @@ class ServerPass:
 
         async def work() -> None:
             again = await self.tools.recoverer.upkeep(recovering)
+            await protect(self.tools, sight)
             memory.upkeep_due = self.tools.clock.monotonic() + (UPKEEP if again is None else again)
 
         # Not before it is through: the end of it wakes the key.

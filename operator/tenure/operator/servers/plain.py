@@ -75,3 +75,9 @@ class SilentHooks:
 
     def detached(self, key: ServerKey, resource: ControlServer) -> None:
         """Nothing."""
+
+    def server_ended(
+        self, resource: ControlServer, pod_uid: str, exit_code: int | None, message: str
+    ) -> bool:
+        """Nothing."""
+        return False

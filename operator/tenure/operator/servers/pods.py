@@ -36,6 +36,10 @@ class ServerPodFacts:
     address: str
     reason: str = ""
     """Why it has ended, or does not start, in the node's word: ``OOMKilled``, ``ErrImagePull``."""
+    exit_code: int | None = None
+    """Of the server, once it has ended."""
+    message: str = ""
+    """Its last words."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +106,8 @@ def read_server_pod(raw: Mapping[str, Any]) -> ServerPodFacts:
         terminating=meta.get("deletionTimestamp") is not None,
         address=address,
         reason=_reason(told, status),
+        exit_code=_exit_code(told),
+        message=str(_mapping(_mapping(told, "state"), "terminated").get("message") or "")[:4096],
         annotations=annotations,
     )
 
@@ -157,6 +163,11 @@ def _reason(told: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         if part in state:
             return str(_mapping(state, part).get("reason") or "")[:64]
     return str(status.get("reason") or "")[:64]
+
+
+def _exit_code(told: Mapping[str, Any]) -> int | None:
+    code = _mapping(_mapping(told, "state"), "terminated").get("exitCode")
+    return code if isinstance(code, int) else None
 
 
 def _statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -136,3 +136,8 @@ class Hooks(Protocol):
 
     def detached(self, key: ServerKey, resource: ControlServer) -> None:
         """The backend's incarnation is over, and the server lives on."""
+
+    def server_ended(
+        self, resource: ControlServer, pod_uid: str, exit_code: int | None, message: str
+    ) -> bool:
+        """The server on record has ended; may be said again. True: it has stopped itself, and this was told."""
