@@ -70,7 +70,7 @@ class ServerCluster(Protocol):
         when the pod is not the one that was read."""
 
     async def get_secret(self, namespace: str, name: str) -> SecretObject | None:
-        """A live GET; None on 404."""
+        """A live GET; None on 404. Values that are no text are left out."""
 
     async def create_secret(self, namespace: str, secret: NewSecret) -> SecretObject:
         """Create; ``AlreadyExists`` when there is one of this name, whosever it is."""

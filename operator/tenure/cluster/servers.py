@@ -1,7 +1,7 @@
 """Control servers' objects in the API server: the reads and writes that passes ask for."""
 
 import base64
-import binascii
+import contextlib
 from collections.abc import Mapping
 
 from tenure.cluster.agents import KubernetesAgentCluster
@@ -15,7 +15,7 @@ from tenure.cluster.calls import (
     Verb,
 )
 from tenure.cluster.client import JSON_PATCH, KubernetesClient
-from tenure.cluster.errors import ApiError, Conflict, NotFound, Unavailable
+from tenure.cluster.errors import ApiError, Conflict, NotFound
 from tenure.cluster.ports import Json
 from tenure.cluster.server_ports import NewSecret, SecretObject
 from tenure.model.masked import Masked
@@ -188,20 +188,16 @@ def _manifest(secret: NewSecret, meta: Json) -> Json:
 
 
 def _secret(found: Json) -> SecretObject:
-    meta = found["metadata"]
-    try:
-        data = {
-            str(key): Masked(base64.b64decode(value, validate=True).decode())
-            for key, value in (found.get("data") or {}).items()
-        }
-        return SecretObject(
-            name=meta["name"],
-            uid=meta["uid"],
-            resource_version=meta["resourceVersion"],
-            owner_uid=_owner_uid(found),
-            data=data,
-        )
-    except (AttributeError, TypeError, binascii.Error, UnicodeError):
-        pass
-    # Outside of the handler: those exceptions may hold what was read.
-    raise Unavailable(200, "UnreadableAnswer", "a value of the Secret is no text")
+    meta = found.get("metadata") or {}
+    data: dict[str, Masked] = {}
+    for key, value in (found.get("data") or {}).items():
+        # Ours hold text only. What is none is left out, so that a planted Secret is seen to be foreign, and no more.
+        with contextlib.suppress(AttributeError, TypeError, ValueError):
+            data[str(key)] = Masked(base64.b64decode(value, validate=True).decode())
+    return SecretObject(
+        name=str(meta.get("name", "")),
+        uid=str(meta.get("uid", "")),
+        resource_version=str(meta.get("resourceVersion", "")),
+        owner_uid=_owner_uid(found),
+        data=data,
+    )

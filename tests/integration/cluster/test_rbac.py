@@ -12,14 +12,31 @@ from tests.cluster.control_plane import ControlPlane
 from tests.support.api import AdminClient, path
 from tests.support.cluster import apply
 from tests.support.manifests import agent_manifest
+from tests.support.server_manifests import server_manifest
 from tests.support.wait import eventually
 
 from tenure.cluster.agents import KubernetesAgentCluster
-from tenure.cluster.calls import AGENT_PROCESSES, CALLS, PODS, Resource, Verb
+from tenure.cluster.calls import (
+    AGENT_PROCESSES,
+    CALLS,
+    CONTROL_SERVERS,
+    PODS,
+    Companion,
+    Resource,
+    Verb,
+)
 from tenure.cluster.client import KubernetesClient
 from tenure.cluster.errors import ApiError
 from tenure.cluster.lease import LeaseSlot, Standing
+from tenure.cluster.server_ports import NewSecret
+from tenure.cluster.servers import KubernetesServerCluster
+from tenure.model.control_server import parse_control_server
+from tenure.model.masked import Masked
+from tenure.plan.servers.names import owner
+from tenure.plan.servers.policies import OperatorPods, disruption_budget, network_policy, volume_claim
 
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+_SELECTOR = {Companion.NETWORK_POLICY: "podSelector", Companion.DISRUPTION_BUDGET: "selector"}
 RBAC = "rbac.authorization.k8s.io"
 
 
@@ -75,7 +92,7 @@ async def limited(plane: ControlPlane, api: AdminClient, namespace: str) -> Asyn
 async def exercise(client: KubernetesClient, api: AdminClient, namespace: str) -> None:
     """Everything that the adapter can do, once."""
     cluster = KubernetesAgentCluster(client)
-    for resource in (AGENT_PROCESSES, PODS):
+    for resource in (AGENT_PROCESSES, CONTROL_SERVERS, PODS):
         await client.list_objects(resource, namespace)
     made = (await api.create(path("agentprocesses", namespace), agent_manifest("a")))["metadata"]
     assert await cluster.get_agent_process(namespace, "a") is not None
@@ -99,11 +116,58 @@ async def exercise(client: KubernetesClient, api: AdminClient, namespace: str) -
         "uid": made["uid"],
     }
     await cluster.create_event(regarding, reason="Started", note="n", warning=False, action="Start")
+    await exercise_servers(client, api, namespace)
     lease = LeaseSlot(client, namespace=namespace, name="tenure-operator", identity="me", seconds=15)
     assert await lease.look(5) is Standing.FREE
     await lease.claim(5)
     await lease.renew(5)
     await lease.release(5)
+
+
+async def exercise_servers(client: KubernetesClient, api: AdminClient, namespace: str) -> None:
+    """Everything that the adapter can do with control servers' objects, once."""
+    cluster = KubernetesServerCluster(client)
+    made = await api.create(path("controlservers", namespace), server_manifest())
+    storage = {"volumeClaimTemplate": {"spec": _CLAIM}}
+    server = parse_control_server(made | {"spec": {**made["spec"], "storage": storage}})
+    assert await cluster.get_control_server(namespace, "main") is not None
+    await cluster.patch_control_server_status(
+        namespace,
+        "main",
+        uid=server.uid,
+        resource_version=made["metadata"]["resourceVersion"],
+        status={"observedGeneration": 1},
+    )
+    new = NewSecret("s", {}, owner(server), {"credential": Masked("c")})
+    secret = await cluster.create_secret(namespace, new)
+    assert await cluster.get_secret(namespace, "s") == secret
+    secret = await cluster.replace_secret(
+        namespace, new, uid=secret.uid, resource_version=secret.resource_version
+    )
+    await cluster.delete_secret(namespace, "s", uid=secret.uid)
+    policy = network_policy(server, OperatorPods("tenure-system", {"app": "operator"}))
+    budget = disruption_budget(server, 1)
+    for kind, body in ((Companion.NETWORK_POLICY, policy), (Companion.DISRUPTION_BUDGET, budget)):
+        assert await cluster.ensure(kind, namespace, body)
+        changed = {**body, "spec": {**body["spec"], _SELECTOR[kind]: {"matchLabels": {"a": "b"}}}}
+        assert await cluster.ensure(kind, namespace, changed)
+    claim = volume_claim(server)
+    assert claim is not None
+    assert await cluster.ensure(Companion.CLAIM, namespace, claim)
+    await cluster.remove(
+        Companion.DISRUPTION_BUDGET, namespace, budget["metadata"]["name"], owner_uid=server.uid
+    )
+    backend = await api.create(
+        path("pods", namespace),
+        {"metadata": {"name": "b"}, "spec": {"containers": [{"name": "b", "image": "none.example/b"}]}},
+    )
+    await cluster.set_pod_condition(
+        namespace,
+        "b",
+        uid=backend["metadata"]["uid"],
+        resource_version=backend["metadata"]["resourceVersion"],
+        condition={"type": "tenure.dev/recovered", "status": "True"},
+    )
 
 
 @pytest.mark.accept("K-10")
@@ -126,6 +190,12 @@ async def test_with_the_namespaced_role_other_namespaces_and_secrets_are_out_of_
         assert refused.value.status == 403
     for question in (
         ["list", "secrets"],
+        ["watch", "secrets"],
+        ["patch", "secrets"],
+        ["update", "pods", "--subresource=status"],
+        ["delete", "persistentvolumeclaims"],
+        ["update", "controlservers"],
+        ["delete", "controlservers"],
         ["create", "pods", "--subresource=exec"],
         ["delete", "agentprocesses"],
         ["delete", "leases/another"],

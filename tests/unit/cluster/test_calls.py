@@ -26,7 +26,8 @@ NOWHERE = Configuration(host="http://127.0.0.1:9", client_session_kwargs={"trust
         (Verb.DELETE, AGENT_PROCESSES),
         (Verb.UPDATE, AGENT_PROCESS_STATUS),
         (Verb.CREATE, Resource("", "v1", "pods", "exec")),
-        (Verb.GET, Resource("", "v1", "secrets")),
+        (Verb.LIST, Resource("", "v1", "secrets")),
+        (Verb.WATCH, Resource("", "v1", "secrets")),
         (Verb.LIST, Resource("", "v1", "nodes")),
     ],
 )
@@ -69,8 +70,16 @@ def test_no_rule_is_broad() -> None:
     for rule in rules(CALLS):
         assert "*" not in str(rule)
         assert "" not in rule["resources"]
-        assert not {"secrets", "pods/exec", "nodes", "roles", "clusterroles"} & set(rule["resources"])
+        assert not {"pods/exec", "serviceaccounts/token", "nodes", "roles", "clusterroles"} & set(
+            rule["resources"]
+        )
         assert not {"escalate", "bind", "impersonate", "deletecollection"} & set(rule["verbs"])
+
+
+@pytest.mark.accept("K-9")
+def test_secrets_are_reached_one_by_one_and_by_name() -> None:
+    (rule,) = [rule for rule in rules(CALLS) if "secrets" in rule["resources"]]
+    assert set(rule["verbs"]) == {"get", "create", "update", "delete"}
 
 
 def test_only_our_own_lease_may_be_read_and_renewed() -> None:
