@@ -81,10 +81,9 @@ class Deciding:
         jobs = [self._job(self._decide(decision), decision.row.session_id) for decision in decisions.values()]
         jobs += [self._job(self._strays(found), "strays")]
         try:
-            if await self._in_time(jobs):
-                self._raise_first(jobs)
-                return
-            self._elapse(decisions)
+            # Asked once more at the end: a session that was rebuilt too late has no outcome yet.
+            if not await self._in_time(jobs) or self._recovering.deadline() is Deadline.ELAPSED:
+                self._elapse(decisions)
         except BaseException:
             await self._round.stops.cancel()
             raise
@@ -225,8 +224,8 @@ class Deciding:
 
     def _elapse(self, decisions: dict[str, Decision]) -> None:
         """Every record without an outcome gets one in this very moment; what has to be stopped is, from here on."""
-        self._round.deadline_elapsed = True
         open_ = [d for row, d in decisions.items() if row not in self._round.fates]
+        self._round.deadline_elapsed = self._round.deadline_elapsed or bool(open_)
         for elapsed in at_deadline(Phase.DECIDING, tuple(self._standing(d) for d in open_)):
             if elapsed.why is None:
                 continue

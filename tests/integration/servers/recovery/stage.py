@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -135,7 +135,7 @@ class Stage:
     directory: Path
     server: OwnedServer
     client: ControlClient
-    budget: ReadBudget = ReadBudget(timeout=5.0, retries=1)
+    budget: ReadBudget = field(default_factory=lambda: ReadBudget(timeout=5.0, retries=1))
     spec: dict[str, Any] = field(default_factory=dict)
     _operators: list[Operator] = field(default_factory=list)
     _name: str = field(default_factory=lambda: secrets.token_hex(3))
@@ -186,7 +186,8 @@ class Stage:
             workspace.mkdir(parents=True, exist_ok=True)
         request = CreateRequest(
             id=instance,
-            session_id=session or f"nobody-{instance}" if self.site.double is not None else session,
+            # The double is told afterwards: it lets no two be of one session, either.
+            session_id=session if self.site.double is None else f"of-{instance}",
             task_id="t-1",
             workspace_path=str(workspace),
             agent_command=scripted_command(self.journal),
@@ -264,6 +265,14 @@ class Stage:
         finally:
             await connection.close()
 
+    async def execute(self, sql: str) -> None:
+        """Change rows as nobody of ours would."""
+        connection = await asyncpg.connect(self.database_url, timeout=10)
+        try:
+            await connection.execute(sql)
+        finally:
+            await connection.close()
+
     async def aclose(self) -> None:
         for operator in self._operators:
             await operator.aclose()
@@ -299,6 +308,3 @@ async def staged(site: Site, credential: Masked | None, url: str, directory: Pat
         yield stage
     finally:
         await stage.aclose()
-
-
-Probe = Callable[[], Any]
