@@ -12,11 +12,14 @@ from typing import Any
 from tenure.model.control_server import ControlServer
 from tenure.model.masked import Masked
 from tenure.model.server_template import MIN_GRACE
+from tenure.plan.servers.authors import mounted_for_work
 
 PORT = 8443
 VOLUME_ROOT = "/var/lib/tenure"
-"""Where the home volume is mounted. Workspaces lie anywhere in it."""
+"""Where the home volume is mounted. Workspaces lie anywhere in it, or in another volume of the author's."""
 BOOTSTRAP_DIR = "/run/tenure/bootstrap"
+TMP = "/tmp"
+MAX_ROOTS = 256
 TERMINATION_FILE = "/dev/termination-log"
 CONFIG_KEY = "config.json"
 NONCE_KEY = "nonce"
@@ -55,6 +58,12 @@ def grace_seconds(server: ControlServer) -> int:
     return max(MIN_GRACE, grace if isinstance(grace, int) else MIN_GRACE)
 
 
+def workspace_roots(server: ControlServer) -> list[str]:
+    """Directories in which workspaces may lie: the home volume, and further ones of the author's."""
+    roots = dict.fromkeys([VOLUME_ROOT, *mounted_for_work(server.spec.server_pod_spec)])
+    return [path for path in roots if path not in (TMP, BOOTSTRAP_DIR)][:MAX_ROOTS]
+
+
 def server_settings(server: ControlServer, identity: str) -> dict[str, Any]:
     """The settings of ``tenure control-server``, by their names in its file. Durations are seconds."""
     spec = server.spec
@@ -66,7 +75,7 @@ def server_settings(server: ControlServer, identity: str) -> dict[str, Any]:
         "nonce_file": f"{BOOTSTRAP_DIR}/{NONCE_KEY}",
         "tls_cert": f"{BOOTSTRAP_DIR}/{CERTIFICATE_KEY}",
         "tls_key": f"{BOOTSTRAP_DIR}/{KEY_KEY}",
-        "workspace_roots": [VOLUME_ROOT],
+        "workspace_roots": workspace_roots(server),
         "unowned_period": spec.unowned_period_seconds,
         "idle_timeout": spec.idle_timeout_seconds,
         "retention_limit": spec.detached_event_limit,

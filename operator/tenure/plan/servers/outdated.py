@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tenure.model.control_server import ControlServer
 from tenure.model.ids import template_hash
-from tenure.model.server_template import SERVER_CONTAINER
+from tenure.plan.servers.authors import server_container
 from tenure.plan.servers.names import HASH_ANNOTATION
 
 
@@ -15,10 +15,8 @@ def image_of(server: ControlServer, default: str) -> str:
     """The image of the server: the spec's, the template's, or ``default``, which is the operator's own."""
     if server.spec.server.image:
         return server.spec.server.image
-    for container in server.spec.server_pod_spec.get("containers") or []:
-        if container.get("name") == SERVER_CONTAINER and container.get("image"):
-            return str(container["image"])
-    return default
+    given = server_container(server.spec.server_pod_spec).get("image")
+    return str(given) if given else default
 
 
 def server_hash(server: ControlServer, default_image: str) -> str:

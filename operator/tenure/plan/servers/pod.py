@@ -9,14 +9,16 @@ from copy import deepcopy
 from typing import Any
 
 from tenure.model.control_server import ControlServer
-from tenure.model.server_template import SERVER_CONTAINER
+from tenure.model.server_template import NOT_OF_THE_SERVER, SERVER_CONTAINER
 from tenure.plan.render import EVICTION_ANNOTATIONS, protected, protection_is_the_authors
+from tenure.plan.servers.authors import entries, field, fields, server_container
 from tenure.plan.servers.bootstrap import (
     BOOTSTRAP_DIR,
     CONFIG_PATH,
     MOUNTED_KEYS,
     PORT,
     TERMINATION_FILE,
+    TMP,
     VOLUME_ROOT,
     grace_seconds,
     server_settings,
@@ -45,7 +47,7 @@ TMP_VOLUME = "tenure-tmp"
 PORT_NAME = "control"
 
 _AUTHORS = frozenset({"workspace_roots"})
-"""Settings that a variable of the author's may change: whoever mounts further volumes has workspaces there."""
+"""Settings that a variable of the author's may change: workspaces may lie where no rule of ours finds them."""
 
 
 def render_server_pod(server: ControlServer, *, ordinal: int, vacancy: str, default_image: str) -> Json:
@@ -105,11 +107,11 @@ def _pod_spec(server: ControlServer, author: Json, name: str, image: str) -> Jso
 
 def _containers(server: ControlServer, author: Json, image: str, *, windows: bool) -> list[Json]:
     """The server first: the first container of a pod is the one that counts."""
-    given = author.get("containers") or []
-    own: Json = next((c for c in given if c.get("name") == SERVER_CONTAINER), {})
+    own = server_container(author)
+    beside = [c for c in entries(author.get("containers")) if field(c, "name") != SERVER_CONTAINER]
     mounts = _mounts()
     ports = [{"name": PORT_NAME, "containerPort": PORT, "protocol": "TCP"}]
-    for refused in ("args", "livenessProbe"):
+    for refused in NOT_OF_THE_SERVER:
         own.pop(refused, None)
     container = {
         **own,
@@ -127,24 +129,24 @@ def _containers(server: ControlServer, author: Json, image: str, *, windows: boo
         container["env"] = env
     if server.spec.server.resources is not None:
         container["resources"] = deepcopy(server.spec.server.resources)
-    return [container, *(c for c in given if c.get("name") != SERVER_CONTAINER)]
+    return [container, *beside]
 
 
-def _environment(server: ControlServer, author: list[Json] | None) -> list[Json]:
+def _environment(server: ControlServer, author: object) -> list[Json]:
     """The author's variables, without those that would go before the settings file."""
     ours = {"config", *server_settings(server, "")} - _AUTHORS
     refused = {f"TENURE_SERVER_{name.upper()}" for name in ours}
-    return [entry for entry in author or [] if entry.get("name") not in refused]
+    return [entry for entry in entries(author) if field(entry, "name") not in refused]
 
 
 def _is_windows(author: Json) -> bool:
-    return (author.get("os") or {}).get("name") == "windows"
+    return bool(field(author.get("os"), "name") == "windows")
 
 
-def _pod_security(author: Json | None, *, windows: bool) -> Json:
+def _pod_security(author: object, *, windows: bool) -> Json:
     if windows:
         # The API server refuses every other field there.
-        return {**(author or {}), "runAsNonRoot": True}
+        return {**fields(author), "runAsNonRoot": True}
     defaults = {
         "runAsUser": USER,
         "runAsGroup": USER,
@@ -153,17 +155,17 @@ def _pod_security(author: Json | None, *, windows: bool) -> Json:
     }
     return {
         **defaults,
-        **(author or {}),
+        **fields(author),
         "runAsNonRoot": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
 
-def _container_security(author: Json | None, *, windows: bool) -> Json:
+def _container_security(author: object, *, windows: bool) -> Json:
     if windows:
-        return {**(author or {}), "runAsNonRoot": True}
+        return {**fields(author), "runAsNonRoot": True}
     return {
-        **(author or {}),
+        **fields(author),
         "runAsNonRoot": True,
         "privileged": False,
         "allowPrivilegeEscalation": False,
@@ -197,11 +199,11 @@ def _mounts() -> list[Json]:
     return [
         {"name": BOOTSTRAP_VOLUME, "mountPath": BOOTSTRAP_DIR, "readOnly": True},
         {"name": HOME_VOLUME, "mountPath": VOLUME_ROOT},
-        {"name": TMP_VOLUME, "mountPath": "/tmp"},
+        {"name": TMP_VOLUME, "mountPath": TMP},
     ]
 
 
-def _others(author: list[Json] | None, key: str, ours: list[Json]) -> list[Json]:
+def _others(author: object, key: str, ours: list[Json]) -> list[Json]:
     """The author's entries, without those whose ``key`` is one of ours."""
     taken = [entry[key] for entry in ours]
-    return [entry for entry in author or [] if entry.get(key) not in taken]
+    return [entry for entry in entries(author) if field(entry, key) not in taken]

@@ -10,7 +10,7 @@ from tenure.control.settings import ServerSettings
 from tenure.model.control_server import ControlServer, parse_control_server
 from tenure.model.masked import Masked
 from tenure.plan.servers import names
-from tenure.plan.servers.bootstrap import bootstrap_data, home_dir, read_bootstrap
+from tenure.plan.servers.bootstrap import bootstrap_data, home_dir, read_bootstrap, workspace_roots
 
 
 def server(name: str = "main", uid: str = "5e12", **spec: Any) -> ControlServer:
@@ -83,6 +83,23 @@ def test_a_server_takes_its_settings_as_they_are_written() -> None:
     assert (settings.host, settings.port) == ("0.0.0.0", 8443)
     assert settings.encrypted
     assert settings.home.is_relative_to(settings.workspace_roots[0])
+
+
+def test_workspaces_may_lie_in_every_volume_of_the_authors_that_holds_work() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "keys", "secret": {"secretName": "keys"}},
+    ]
+    mounts = [
+        {"name": "data", "mountPath": "/data"},
+        {"name": "data", "mountPath": "/etc/file", "subPath": "file"},
+        {"name": "data", "mountPath": "/tmp"},
+        {"name": "keys", "mountPath": "/keys"},
+        {"name": "unknown", "mountPath": "/unknown"},
+    ]
+    beside = {"name": "proxy", "volumeMounts": [{"name": "data", "mountPath": "/proxy"}]}
+    spec = {"volumes": volumes, "containers": [beside, {"name": "server", "volumeMounts": mounts}]}
+    assert workspace_roots(server(server={"template": {"spec": spec}})) == ["/var/lib/tenure", "/data"]
 
 
 def test_the_pods_grace_covers_the_stop_of_its_agents() -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.support.server_manifests import stored_server
 
 from tenure.model.control_server import ControlServer, parse_control_server
@@ -144,7 +145,7 @@ def test_the_home_is_an_empty_directory_or_the_installations_claim() -> None:
 def test_what_else_a_template_says_is_carried_and_never_ours() -> None:
     template = {
         "metadata": {
-            "labels": {"team": "red", "tenure.dev/role": "agent"},
+            "labels": {"team": "red", "tenure.dev/role": "agent", "tenure.dev/agent-process": "x"},
             "annotations": {"note": "x", "tenure.dev/vacancy": "forged"},
         },
         "spec": {
@@ -176,6 +177,7 @@ def test_what_else_a_template_says_is_carried_and_never_ours() -> None:
     pod = rendered(with_template(template))
     assert pod["metadata"]["labels"]["team"] == "red"
     assert pod["metadata"]["labels"]["tenure.dev/role"] == "server"
+    assert "tenure.dev/agent-process" not in pod["metadata"]["labels"]
     assert pod["metadata"]["annotations"]["tenure.dev/vacancy"] == "b1/c1 p0"
     assert pod["spec"]["nodeSelector"] == {"disk": "ssd"}
     assert pod["spec"]["terminationGracePeriodSeconds"] == 90
@@ -238,3 +240,19 @@ def test_autoscalers_spare_the_pod_exactly_while_it_hosts_instances() -> None:
     assert protection(server(), none, hosting=False) is None
     authors = with_template({"metadata": {"annotations": {safe: "true"}}})
     assert protection(authors, none, hosting=True) is None
+
+
+@pytest.mark.parametrize("field", ["volumes", "securityContext", "initContainers"])
+@pytest.mark.parametrize("value", ["text", ["text"], 7, [None]])
+def test_what_no_pod_can_have_is_for_the_api_server_to_refuse(field: str, value: object) -> None:
+    pod = rendered(with_template({"spec": {field: value}}))
+    assert container(pod)["command"][0] == "tenure"
+    if field == "volumes":
+        assert any(not isinstance(volume, dict) for volume in pod["spec"]["volumes"])
+
+
+@pytest.mark.parametrize("field", ["volumeMounts", "env", "ports", "securityContext"])
+@pytest.mark.parametrize("value", ["text", ["text"], 7, [None]])
+def test_what_no_container_can_have_stops_nobody(field: str, value: object) -> None:
+    pod = rendered(with_template({"spec": {"containers": [{"name": "server", field: value}]}}))
+    assert container(pod)["command"][0] == "tenure"

@@ -98,6 +98,13 @@ PHASES: list[tuple[str, State, dict[str, Any], ServerPhase, tuple[ConditionStatu
         ServerPhase.STARTING,
         (FALSE, "ServerEnded"),
     ),
+    (
+        "a deleted pod whose containers have ended",
+        state(pods=(server_pod(terminating=True, phase=PodPhase.ENDED),)),
+        {},
+        ServerPhase.STARTING,
+        (FALSE, "ServerEnded"),
+    ),
     ("a server that was left", state(record=LEFT), {}, ServerPhase.ADOPTING, (FALSE, "AdoptionInFlight")),
     (
         "a server of ours before recovery",
