@@ -40,7 +40,7 @@ _CODES: dict[SurvivalCode, tuple[ServerConditionReason, str]] = {
         "the operator may not read and write Secrets in this namespace (no_secret_access)",
     ),
 }
-REFUSALS: dict[AdoptionReason, tuple[ServerConditionReason, str]] = {
+OUTCOMES: dict[AdoptionReason, tuple[ServerConditionReason, str]] = {
     AdoptionReason.NONE: (Reason.ADOPTED, "the server has proved to be ours and has a new credential"),
     AdoptionReason.NO_RECORD: (Reason.NO_RECORD, "there was no server to be adopted"),
     AdoptionReason.NO_ANSWER: (Reason.NO_ANSWER, "the server that was left did not answer"),
@@ -204,7 +204,7 @@ def _adopted(facts: Facts, phase: ServerPhase) -> Verdict:
         return before or (UNKNOWN, Reason.NOT_OBSERVED, "no backend has begun yet")
     record = facts.state.record
     if record is not None and facts.owned and record.rotation_id > 0:
-        return TRUE, *REFUSALS[AdoptionReason.NONE]
+        return TRUE, *OUTCOMES[AdoptionReason.NONE]
     fresh = facts.owned or record is None or record.vacant
     if fresh or facts.dismissing:
         return FALSE, *_not_adopted(facts, before)
@@ -214,7 +214,7 @@ def _adopted(facts: Facts, phase: ServerPhase) -> Verdict:
 def _not_adopted(facts: Facts, before: Verdict | None) -> tuple[ServerConditionReason, str]:
     verdict = facts.verdict if facts.survival is SurvivalEffective.ENABLED else None
     if verdict is not None and verdict.reason is not AdoptionReason.NONE:
-        return REFUSALS[verdict.reason]
+        return OUTCOMES[verdict.reason]
     if facts.survival is not SurvivalEffective.ENABLED or facts.dismissing:
         return Reason.SURVIVAL_OFF, "survival is off: no server outlives its backend"
     if before is not None and before[0] is FALSE and facts.same_incarnation:
