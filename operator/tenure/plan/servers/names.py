@@ -39,11 +39,6 @@ def ordinal(server: ControlServer, name: str) -> int | None:
     return ordinal_of(name, server.name, server.uid)
 
 
-def secret_name(pod: str) -> str:
-    """The Secret of the server in this pod: its credential, and all else that is needed to go on."""
-    return pod
-
-
 def bootstrap_name(pod: str) -> str:
     """The Secret from which the pod starts."""
     return f"{pod}-bootstrap"
