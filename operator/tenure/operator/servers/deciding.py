@@ -158,7 +158,15 @@ class Deciding:
             settled = settle(decision, self._round.stops.results)
             if isinstance(settled, Proceed | Decided):
                 return settled
+            failed = self._failed(_involved(decision))
+            if failed:
+                # Before its winner is stopped: else whoever comes after a crash finds the loser alone, and takes it for
+                # the session's own.
+                await self._flag(self._executors[decision.row.id], failed)
             await self._pursue(settled, _involved(decision))
+
+    def _failed(self, instances: Iterable[str]) -> tuple[str, ...]:
+        return tuple(i for i in instances if self._round.stops.results.get(i) is StopResult.FAILED)
 
     async def _give_up(self, settled: Proceed, stop: Stop, why: NotRetracked) -> Decided:
         while True:
@@ -199,6 +207,8 @@ class Deciding:
         inventory, incarnation = self._recovering.records.inventory, self._recovering.incarnation
         await inventory.flag_unstopped(executor.session_id, executor.agent_execution_id, incarnation)
         for instance in instances:
+            if instance in self._round.unstopped:
+                continue
             mention = InstanceMention(
                 id=instance, session_id=executor.session_id, reason="it did not stop, after all retries"
             )
@@ -260,8 +270,7 @@ class Deciding:
 
         async def finish() -> None:
             await self._round.stops.settled(involved)
-            results = self._round.stops.results
-            failed = tuple(i for i in involved if results.get(i) is StopResult.FAILED)
+            failed = self._failed(involved)
             while failed:
                 try:
                     await self._flag(executor, failed)
