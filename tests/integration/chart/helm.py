@@ -67,7 +67,7 @@ class Helm:
     ) -> str:
         """``helm upgrade --install``, hooks left out: there is no node here to run them.
 
-        Returns helm's notes, when agents are served: after a new definition that takes the server a moment.
+        Returns helm's notes, when both kinds are served: after a new definition that takes the server a moment.
         """
         notes = self(
             *("upgrade", "--install", release, chart, "--namespace", namespace, "--create-namespace"),
@@ -84,6 +84,7 @@ class Helm:
         while True:
             try:
                 self._plane.kubectl("get", "agentprocesses.tenure.dev", "--all-namespaces")
+                self._plane.kubectl("get", "controlservers.tenure.dev", "--all-namespaces")
             except subprocess.CalledProcessError as error:
                 assert time.monotonic() < until, error.stderr
                 time.sleep(0.2)

@@ -11,6 +11,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.integration.chart.helm import CHART, NAMESPACE, RELEASE, Helm, HelmRefused, Object
 from tests.support.api import AdminClient, ApiError, path
 from tests.support.cluster import kubectl
+from tests.support.server_manifests import server_manifest
 
 AGENTS = "agentprocesses.tenure.dev"
 POD_MODE: Object = {
@@ -50,11 +51,15 @@ def older_chart(folder: Path, without: str) -> Path:
 async def test_a_fresh_cluster_serves_agents_after_the_install(
     helm: Helm, control_plane: ControlPlane, api: AdminClient, namespace: str
 ) -> None:
-    kubectl(control_plane, "delete", "customresourcedefinition", AGENTS, "--ignore-not-found")
+    for kind in (AGENTS, "controlservers.tenure.dev"):
+        kubectl(control_plane, "delete", "customresourcedefinition", kind, "--ignore-not-found")
     notes = helm.install()
     assert "kubectl get agentprocesses -A -w" in notes
     created = await api.create(path("agentprocesses", namespace), agent("a"), fieldValidation="Strict")
     assert created["spec"]["desiredState"] == "Running"
+    assert "kubectl explain controlserver.spec" in notes
+    server = await api.create(path("controlservers", namespace), server_manifest(), fieldValidation="Strict")
+    assert server["spec"]["agentSurvival"] == "Disabled"
 
 
 async def test_an_upgrade_brings_a_new_field_and_touches_no_agent(
@@ -72,14 +77,16 @@ async def test_an_upgrade_brings_a_new_field_and_touches_no_agent(
     await api.create(agents, agent("b", stuckTaskSeconds=60), fieldValidation="Strict")
 
 
-async def test_an_uninstall_leaves_the_definition_and_every_agent(
+async def test_an_uninstall_leaves_the_definitions_every_agent_and_every_server(
     helm: Helm, api: AdminClient, namespace: str
 ) -> None:
     helm.install()
     before = await api.create(path("agentprocesses", namespace), agent("a"))
+    server = await api.create(path("controlservers", namespace), server_manifest())
     helm.uninstall()
 
     assert await api.get(path("agentprocesses", namespace, "a")) == before
+    assert await api.get(path("controlservers", namespace, "main")) == server
     for left in ("clusterroles", "clusterrolebindings"):
         names = [i["metadata"]["name"] for i in await api.list(f"/apis/rbac.authorization.k8s.io/v1/{left}")]
         assert not [name for name in names if "tenure" in name]
