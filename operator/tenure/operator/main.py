@@ -121,7 +121,7 @@ async def operate(
         # Connections of its own: a renewal must not queue behind a hundred passes.
         lease_client = await stack.enter_async_context(await parts.connect())
         metrics, watches = Metrics(), WatchAges(monotonic=parts.clock.monotonic)
-        keeper = Keeper()
+        keeper = Keeper(metrics.claimed)
         stack.push_async_callback(keeper.aclose)
         for resource in WatchedResource:
             metrics.watch_age(resource, partial(watches.age, resource))

@@ -28,6 +28,7 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _DRAIN_BUCKETS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
 _HEARTBEAT_BUCKETS = (1, 5, 10, 15, 30, 45, 60, 90, 120, 300, 900, 3600)
 _RECOVERY_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 45, 60, 120, 300)
+_REMEMBERED_PODS = 10_000
 _PASS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -214,6 +215,7 @@ class Metrics:
             "Control servers of ours that were not yet told that their new credential is stored.",
             registry=r,
         )
+        self._unowned: dict[str, None] = {}
         for phase in ServerPhase:
             self._control_servers.labels(phase)
         for result in ClaimResult:
@@ -244,6 +246,17 @@ class Metrics:
     def claimed(self, result: ClaimResult) -> None:
         """One attempt to renew a claim."""
         self._claims.labels(result).inc()
+
+    def unowned_shutdown(self, pod_uid: str) -> bool:
+        """The control server in this pod has stopped itself. Counted once for each pod, whoever leads when; False: it
+        was counted before."""
+        if pod_uid in self._unowned:
+            return False
+        self._unowned[pod_uid] = None
+        if len(self._unowned) > _REMEMBERED_PODS:
+            del self._unowned[next(iter(self._unowned))]
+        self.unowned_shutdowns.inc()
+        return True
 
     def unconfirmed_rotations(self, count: int) -> None:
         """How many rotations are stored and not yet confirmed, of all servers."""

@@ -14,7 +14,9 @@ import structlog
 
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.ownership.endpoint import ReadBudget
+from tenure.ownership.errors import NotAccepted, ShuttingDown
 from tenure.ownership.renewal import Ended, Renewal, Renewed
+from tenure.telemetry.metrics import ClaimResult
 
 BUDGET = ReadBudget(timeout=5.0, retries=0)
 """The loop itself is the retry."""
@@ -38,7 +40,8 @@ class Keeper:
     whoever runs passes, and reset when they end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, claimed: Callable[[ClaimResult], None] = lambda result: None) -> None:
+        self._claimed = claimed
         self.on_end: Callable[[ServerKey, OwnedServer, Ended], None] = _nobody
         self.on_change: Callable[[ServerKey], None] = lambda key: None
         """A server has fallen silent, or answers again."""
@@ -99,6 +102,7 @@ class Keeper:
         def attempted(attempt: Renewed) -> None:
             before = self.silent(key)
             kept.failures = attempt.failures
+            self._claimed(_result(attempt))
             if attempt.error is not None:
                 log.info("a claim was not renewed", server=str(key), error=type(attempt.error).__name__)
             if self._kept.get(key) is kept and self.silent(key) is not before:
@@ -119,6 +123,18 @@ class Keeper:
 def _same(one: OwnedServer, other: OwnedServer) -> bool:
     """Whether the two differ in their credential at most."""
     return replace(one, credential=other.credential, rotation_id=other.rotation_id) == other
+
+
+def _result(attempt: Renewed) -> ClaimResult:
+    match attempt.error:
+        case None:
+            return ClaimResult.GRANTED
+        case NotAccepted():
+            return ClaimResult.SUPERSEDED
+        case ShuttingDown():
+            return ClaimResult.SHUTTING_DOWN
+        case _:
+            return ClaimResult.NO_ANSWER
 
 
 def _nobody(key: ServerKey, server: OwnedServer, how: Ended) -> None:

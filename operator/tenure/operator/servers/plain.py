@@ -1,6 +1,7 @@
 """The smallest recovery there is: it knows servers without sessions, and decides about nothing else."""
 
 from tenure.model.control_server import ControlServer
+from tenure.model.reasons import ServerPhase
 from tenure.operator.servers.ports import Recovering, RecoveryReport, ServerKey
 from tenure.ownership.errors import ControlError, NotAccepted
 from tenure.plan.adoption.state import Recovery
@@ -74,6 +75,9 @@ class SilentHooks:
         """Nothing."""
 
     def detached(self, key: ServerKey, resource: ControlServer) -> None:
+        """Nothing."""
+
+    def stands(self, key: ServerKey, phase: ServerPhase | None, *, unconfirmed: bool) -> None:
         """Nothing."""
 
     def server_ended(

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from tenure.model.control_server import ControlServer
 from tenure.model.masked import Masked
+from tenure.model.reasons import ServerPhase
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.plan.adoption.gates import Deadline
@@ -136,6 +137,9 @@ class Hooks(Protocol):
 
     def detached(self, key: ServerKey, resource: ControlServer) -> None:
         """The backend's incarnation is over, and the server lives on."""
+
+    def stands(self, key: ServerKey, phase: ServerPhase | None, *, unconfirmed: bool) -> None:
+        """How it stands after a pass; ``unconfirmed``: its rotation is stored and the server not yet told so."""
 
     def server_ended(
         self, resource: ControlServer, pod_uid: str, exit_code: int | None, message: str

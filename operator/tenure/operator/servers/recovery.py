@@ -167,6 +167,7 @@ class Recovery:
     def forget(self, key: ServerKey) -> None:
         """Drop what is kept about it; stops in flight end."""
         self._store.drop(key)
+        self._telling.stands(key, None, unconfirmed=False)
         self._guards.pop(key, None)
         self._suspects.pop(key, None)
         self._end(self._rounds.pop(key, None))
@@ -175,6 +176,7 @@ class Recovery:
         """The Lease is lost, or the process ends: nothing more is sent to any server."""
         for key in list(self._rounds):
             self.forget(key)
+        self._telling.leaves()
         if self._ending:
             await asyncio.wait(set(self._ending))
 

@@ -64,6 +64,9 @@ class Reporter:
         before, after = sight.resource.status, status_of(self.facts(sight, step, memory))
         if differs(before, after):
             await self._patch(sight.key, sight.raw, before, after)
+        record = sight.state.record
+        unconfirmed = record is not None and record.rotation_id > 0 and not record.rotation_confirmed
+        self._tools.hooks.stands(sight.key, after.phase, unconfirmed=unconfirmed)
 
     async def complain(self, key: ServerKey, raw: Mapping[str, Any], error: InvalidResource) -> None:
         """Say in the condition Stalled what is not understood; every other fact stays. Raises ``ApiError``."""

@@ -4,11 +4,12 @@ Nothing that a server or an agent has said is in any of them: ids, reasons from 
 """
 
 import json
+from collections import Counter
 
 from tenure.model.adoption import AdoptionOutcome, AdoptionReason, LaunchRefusal, StopReason
 from tenure.model.control_server import KIND, ControlServer
 from tenure.model.objects import API_VERSION
-from tenure.model.reasons import EventReason
+from tenure.model.reasons import EventReason, ServerPhase
 from tenure.operator.events import EventRecorder
 from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.ports import ServerKey
@@ -20,7 +21,6 @@ UNOWNED_EXIT_CODE = 10
 UNOWNED_ENDING = "unowned"
 _MENTIONED = 10
 """Instances of one recovery that have an Event each; the others are in the counters."""
-_REMEMBERED = 10_000
 
 _WHY_STOPPED = {
     StopReason.NO_RECORD: "it is of no session on record",
@@ -51,7 +51,7 @@ class Telling:
         self._metrics = metrics
         self._events = events
         self._store = store
-        self._ended: dict[str, None] = {}
+        self._standing: dict[ServerKey, tuple[ServerPhase, bool]] = {}
 
     # Hooks
 
@@ -87,17 +87,28 @@ class Telling:
 
     # Servers and launches
 
+    def stands(self, key: ServerKey, phase: ServerPhase | None, *, unconfirmed: bool) -> None:
+        """How a ControlServer stands after a pass, its status written; None: it has gone."""
+        if phase is None:
+            self._standing.pop(key, None)
+        else:
+            self._standing[key] = (phase, unconfirmed)
+        self._metrics.control_servers(Counter(phase for phase, _ in self._standing.values()))
+        self._metrics.unconfirmed_rotations(sum(waits for _, waits in self._standing.values()))
+
+    def leaves(self) -> None:
+        """Somebody else leads from now on, and shows how they stand."""
+        self._standing.clear()
+        self._metrics.control_servers({})
+        self._metrics.unconfirmed_rotations(0)
+
     def server_ended(
         self, resource: ControlServer, pod_uid: str, exit_code: int | None, message: str
     ) -> bool:
         """The server's container in this pod has ended. True, counted and told, once for each pod: it has stopped
         itself, because no claim came for its whole unowned period."""
-        if pod_uid in self._ended or not stopped_itself(exit_code, message):
+        if not stopped_itself(exit_code, message) or not self._metrics.unowned_shutdown(pod_uid):
             return False
-        self._ended[pod_uid] = None
-        if len(self._ended) > _REMEMBERED:
-            del self._ended[next(iter(self._ended))]
-        self._metrics.unowned_shutdowns.inc()
         note = (
             "no claim came for the whole unowned period: the control server has stopped its agents and itself"
         )
