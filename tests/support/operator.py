@@ -16,6 +16,7 @@ import aiohttp
 
 from tenure.cluster.client import KubernetesClient
 from tenure.cluster.ports import AgentCluster
+from tenure.cluster.server_ports import ServerCluster
 from tenure.model.masked import Masked
 from tenure.model.settings import DatabaseConfig, OperatorSettings
 from tenure.operator.clock import Clock
@@ -79,6 +80,7 @@ async def running_operator(
     lease_seconds: int = LEASE_SECONDS,
     poll_seconds: float = 1.0,
     wrap_cluster: Callable[[AgentCluster], AgentCluster] = lambda cluster: cluster,
+    wrap_servers: Callable[[ServerCluster], ServerCluster] = lambda cluster: cluster,
     clock: Clock | None = None,
     may_fail: bool = False,
 ) -> AsyncIterator[RunningOperator]:
@@ -101,6 +103,7 @@ async def running_operator(
     parts = Parts(
         connect=partial(KubernetesClient.connect, {"KUBECONFIG": str(plane.kubeconfig)}),
         wrap_cluster=wrap_cluster,
+        wrap_servers=wrap_servers,
         scope=partial(_scope, running),
         overrun=lambda: None,
         clock=clock or Clock(),

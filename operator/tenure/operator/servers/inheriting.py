@@ -35,6 +35,8 @@ class Inheriting:
 
     def contact(self, step: steps.Contact, sight: Sight, memory: Memory) -> Went:
         incarnation = incarnation_of(sight)
+        if not sight.pods[step.pod].facts.address:
+            return Went.WAIT  # its node says nothing of it at the moment, and that is no answer
         adoption = Adoption(
             cluster=self._tools.cluster,
             records=records_of(sight),

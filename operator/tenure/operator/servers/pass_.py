@@ -19,7 +19,7 @@ from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
 from tenure.plan.adoption.next_step import Plan, next_step
 from tenure.plan.adoption.state import NoSecret, PodPhase
-from tenure.plan.adoption.steps import Idle, Nothing, Owed
+from tenure.plan.adoption.steps import Contact, Idle, Nothing, Owed
 from tenure.storage.errors import StorageError
 
 LOOKS = 40
@@ -118,7 +118,7 @@ class ServerPass:
         if server is not None:
             self.tools.keeper.keep(key, server)
             return
-        if held is None:
+        if held is None or sight.refused:
             return
         pod = sight.pods.get(held.pod_uid)
         unread = pod is not None and pod.plan.secret is NoSecret.UNREAD
@@ -165,6 +165,8 @@ class ServerPass:
         until = memory.until_deadline(now)
         if until is not None and not recovered:
             waits.append(max(until, 0.05))
+        if isinstance(plan.step, Contact):
+            waits.append(AGAIN)
         if isinstance(plan.step, Nothing):
             if plan.step.why in (Idle.STORE_UNREAD, Idle.SECRET_UNREAD):
                 waits.append(AGAIN)

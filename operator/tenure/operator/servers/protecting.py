@@ -7,6 +7,7 @@ from tenure.cluster.calls import Companion
 from tenure.cluster.errors import Conflict
 from tenure.operator.servers.sight import SeenPod, Sight
 from tenure.operator.servers.tools import Tools, records_of
+from tenure.plan.adoption.state import PodPhase
 from tenure.plan.servers import names
 from tenure.plan.servers.outdated import outdated, to_be_replaced
 from tenure.plan.servers.pod import protection
@@ -39,6 +40,7 @@ async def protect(tools: Tools, sight: Sight) -> None:
             Companion.DISRUPTION_BUDGET, sight.key.namespace, name, owner_uid=sight.uid
         )
     await _spare(tools, sight, pod, hosting=hosting)
+    await _clear_away(tools, sight, {row.container_identity for row in live})
     old = outdated(sight.resource, tools.rendering.image, pod.facts.annotations)
     if to_be_replaced(outdated=old, hosted=count) and not pod.facts.terminating:
         log.info("an empty server of an older spec is replaced", server=str(sight.key), pod=pod.facts.name)
@@ -47,6 +49,18 @@ async def protect(tools: Tools, sight: Sight) -> None:
         )
         if left is not None:
             tools.cache.put_pod(left)
+
+
+async def _clear_away(tools: Tools, sight: Sight, named: set[str]) -> None:
+    """Pods of servers that have ended, but for the latest, whose log somebody may want to read. Those that rows still
+    name stay: by them rows are known to be dead."""
+    ended = [p for p in sight.pods.values() if p.plan.phase is PodPhase.ENDED and not p.facts.terminating]
+    for pod in sorted(ended, key=lambda p: p.ordinal)[:-1]:
+        identity = pod.custody.identity if pod.custody is not None else ""
+        if not named & {pod.facts.uid, identity}:
+            await tools.cluster.delete_pod(
+                sight.key.namespace, pod.facts.name, uid=pod.facts.uid, grace_seconds=None
+            )
 
 
 async def _ensure(tools: Tools, sight: Sight, kind: Companion, body: dict[str, object]) -> None:
