@@ -22,7 +22,8 @@ escapes FILE            children in sessions of their own: one plain, one whose 
                         environment, one that ignores SIGTERM; their ids are written to FILE
 bomb N FILE             forks until there are N processes in sessions of their own, each ignoring SIGTERM, as fast as
                         it can; their ids are appended to FILE
-leaves FILE             starts a child that keeps its output open, and ends; the child's id is written to FILE
+leaves FILE [quiet]     starts a child that ignores SIGTERM and keeps its output open (or does not), and ends; the
+                        child's id is written to FILE
 ======================= ===============================================================================
 """
 
@@ -188,9 +189,13 @@ def bomb():
 
 
 def leaves():
+    # Before the fork: who asks too early would be ended by it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        if ARGUMENTS[1:] == ["quiet"]:
+            os.closerange(0, 3)
         forever()
     with open(ARGUMENTS[0], "w") as file:
         file.write(str(pid))

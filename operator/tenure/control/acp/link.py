@@ -107,6 +107,12 @@ class Link:
         """A request of ours or of the agent's is in flight, or a command of its terminals runs."""
         return bool(self._asked or self._transport.requests or self._terminals.running)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the process ended and nothing that comes from it is left: the real agent may well be a child of
+        what was started."""
+        return self._child.reaped
+
     def stderr(self) -> tuple[str, ...]:
         """The last lines that the agent wrote to its standard error, at most 64 KiB."""
         return tuple(self._stderr.text().splitlines())

@@ -18,7 +18,8 @@ class Status(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    """Its agent ended by itself. It stays readable, its outcome too, until it is deleted."""
+    """Its agent ended by itself, and what it started is ended too. It stays readable, its outcome too, until it is
+    deleted."""
 
 
 @dataclass(frozen=True, slots=True)

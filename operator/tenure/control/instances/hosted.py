@@ -36,6 +36,8 @@ class Agent(Protocol):
 
     @property
     def busy(self) -> bool: ...
+    @property
+    def gone(self) -> bool: ...
     async def initialize(self) -> JsonValue: ...
     async def new_session(self) -> str: ...
     async def load_session(self, id: str) -> None: ...
@@ -109,13 +111,14 @@ class Hosted:
 
     @property
     def status(self) -> Status:
-        """What an enumeration says. An agent that ended with a turn open still is ``running``: what it wrote
-        before, the end of that turn perhaps, is not read while retention is full."""
+        """What an enumeration says. An agent that ended still is ``running`` while a turn is open (what it wrote
+        before, the end of that turn perhaps, is not read while retention is full), and while something that it
+        started lives: that would be a second agent of its session beside the next one."""
         if self._stopping:
             return Status.STOPPING
         if self._agent is None:
             return Status.STARTING
-        return Status.STOPPED if self._agent.ended.done() and not self._turns.running else Status.RUNNING
+        return Status.STOPPED if self._agent.gone and not self._turns.running else Status.RUNNING
 
     def details(self, port: int) -> InstanceWithEnvironment:
         """The instance as it is enumerated. ``env`` is what was asked for, without what it inherits."""

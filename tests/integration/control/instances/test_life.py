@@ -98,6 +98,31 @@ async def test_an_instance_whose_agent_ended_stays_readable_and_frees_its_sessio
         assert await host.instances.stop(hosted.id)
 
 
+async def test_a_session_is_not_free_while_anything_lives_that_its_agent_started(tmp_path: Path) -> None:
+    """What a backend starts may be a wrapper: the agent that works on the workspace is its child then."""
+    left = tmp_path / "left"
+    async with hosting(tmp_path) as host:
+        command = hostile_command("leaves", str(left), "quiet")
+        _, reader = await host.ready(session_id="s1", agent_command=command)
+        await reader.prompt("leave")
+        await eventually(lambda: left.read_text() if left.exists() else "", within=SOON, every=0.001)
+        child = psutil.Process(int(left.read_text()))
+        lived = []
+
+        def admitted() -> bool:
+            lived.append(alive(child.pid))
+            with contextlib.suppress(CreateRefused):
+                host.instances.admit(host.request(session_id="s1"))
+                return True
+            return False
+
+        await eventually(admitted, within=SOON, every=0.001)
+        # At the time of the first attempt it did live, or this says nothing.
+        assert lived[0]
+        assert not lived[-1]
+        assert [one.status for one in host.instances.enumerate()] == ["stopped", "starting"]
+
+
 async def test_an_id_is_taken_as_it_is_chosen_and_only_once(tmp_path: Path) -> None:
     async with hosting(tmp_path) as host:
         assert host.instances.admit(host.request(id="mine")).id == "mine"

@@ -24,6 +24,7 @@ class FakeAgent:
         self.ended: asyncio.Future[AgentExit] = asyncio.get_running_loop().create_future()
         self.prompted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.busy = False
+        self.gone = False
         self.failure = ""
         self.stops = 0
 
@@ -48,6 +49,7 @@ class FakeAgent:
         exit_ = AgentExit(0, None, self.failure)
         if not self.ended.done():
             self.ended.set_result(exit_)
+            self.gone = True
         if not self.prompted.done():
             self.prompted.set_exception(AgentFailed("stopped", "it is stopped"))
         await asyncio.sleep(0)
@@ -88,6 +90,7 @@ async def test_a_dead_agent_s_prompt_that_never_fails_is_ended_all_the_same(
     stage = Stage(tmp_path)
     turn = await stage.turn()
     stage.agent.ended.set_result(AgentExit(3, None))
+    stage.agent.gone = True
     assert [one.status for one in stage.instances.enumerate()] == ["running"]
     await stage.hosted.event("agent_exited", {"exit_code": 3})
     assert [(e["type"], e.get("control_turn_id")) for e in stage.events()] == [
