@@ -181,7 +181,15 @@ class Container:
         code = code if code >= 0 else 128 - code
         self.finish(code, self._last_words(code))
 
+    @property
+    def message_file(self) -> Path:
+        """Where the program leaves its termination message: a file of its own, not the machine's in /dev."""
+        return self.log.with_name(f"{self.log.name}-{self.restarts}.termination")
+
     def _last_words(self, code: int) -> str:
+        with suppress(OSError):
+            if said := self.message_file.read_bytes()[:_MESSAGE_LIMIT]:
+                return said.decode(errors="replace")
         if code == 0 or self.spec.get("terminationMessagePolicy") != "FallbackToLogsOnError":
             return ""
         return self.log.read_bytes()[-_MESSAGE_LIMIT:].decode(errors="replace")

@@ -23,20 +23,18 @@ from typing import Literal, Self
 import aiohttp
 
 from tests.support.api import AdminClient, ApiError, Object, path
-from tests.support.containers import (
-    Container,
-    StartRefused,
-    hostname_prefix,
-    in_namespaces,
-    now,
-    resolve_environment,
+from tests.support.containers import Container, hostname_prefix, now
+from tests.support.node import (
+    ADDRESSES,
+    NODE,
+    Pod,
+    node_status,
+    pod_conditions,
+    start_container,
 )
-from tests.support.node import ADDRESSES, NODE, Pod, node_status, pod_conditions
-from tests.support.volumes import PodVolumes, mount_script, mounts_possible
+from tests.support.volumes import PodVolumes, StartRefused
 
 LEASE_SECONDS = 3.0
-LISTEN_VARIABLE = "TENURE_SERVER_HOST"
-"""Pods share their ports here: a control server that would listen everywhere is told its pod's address."""
 REFRESH_SECONDS = 0.5
 """How often mounted Secrets are read again."""
 _NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
@@ -260,26 +258,11 @@ class Kubelet:
 
     async def _start_process(self, pod: Pod, container: Container) -> None:
         """Start a container, waiting as a kubelet does for a Secret that is not there yet."""
-        assert pod.volumes is not None
         while not self._leaving(pod):
             with suppress(StartRefused, ApiError, *_NO_ANSWER):
-                await pod.volumes.prepare()
-                given = await resolve_environment(self.client, pod.latest, container.spec, pod.address)
-                environment = {
-                    **self.environment,
-                    "HOSTNAME": pod.name,
-                    LISTEN_VARIABLE: pod.address,
-                    **given,
-                }
-                mounts = pod.volumes.mounts(container.spec)
-                prefix = self._prefix
-                if mounts and not mounts_possible():
-                    container.finish(128, "failed to start: no mount namespace, see require_mounts()")
-                    return
-                if mounts:
-                    working = container.spec.get("workingDir", "/")
-                    prefix = in_namespaces(mount_script(mounts, pod.volumes.ground(), self.folder, working))
-                await container.start(environment, self.folder, [*prefix, pod.name] if prefix else [])
+                await start_container(
+                    self.client, pod, container, self.environment, self.folder, self._prefix
+                )
                 return
             await self._sleep_unless_deleted(pod, 0.5)
         container.give_up()

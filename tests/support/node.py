@@ -3,14 +3,19 @@
 import asyncio
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tests.support.api import Object
-from tests.support.containers import Container, now
-from tests.support.volumes import PodVolumes
+from tests.support.api import AdminClient, Object
+from tests.support.containers import Container, in_namespaces, now, resolve_environment
+from tests.support.volumes import PodVolumes, mount_script, mounts_possible
 
 NODE = "stand-in"
+LISTEN_VARIABLE = "TENURE_SERVER_HOST"
+"""Pods share their ports here: a control server that would listen everywhere is told its pod's address."""
+MESSAGE_VARIABLE = "TENURE_SERVER_TERMINATION_MESSAGE_FILE"
+"""They share /dev, too: a control server leaves its last words in a file of its container's own."""
 _NODE_INFO = (
     "architecture",
     "bootID",
@@ -106,3 +111,36 @@ def _missing_gates(pod: Object) -> list[str]:
         for gate in gates
         if found.get(gate) != "True"
     ]
+
+
+async def start_container(
+    client: AdminClient,
+    pod: Pod,
+    container: Container,
+    image: Mapping[str, str],
+    folder: Path,
+    prefix: Sequence[str],
+) -> None:
+    """Start a container's process with what its pod gives it. ``image``: the variables that its image would have;
+    ``prefix``: the words that give it a host name of its own.
+
+    Raises ``StartRefused`` for a Secret or claim that is not there.
+    """
+    assert pod.volumes is not None
+    await pod.volumes.prepare()
+    given = await resolve_environment(client, pod.latest, container.spec, pod.address)
+    environment = {
+        **image,
+        "HOSTNAME": pod.name,
+        LISTEN_VARIABLE: pod.address,
+        MESSAGE_VARIABLE: str(container.message_file),
+        **given,
+    }
+    mounts = pod.volumes.mounts(container.spec)
+    if mounts and not mounts_possible():
+        container.finish(128, "failed to start: no mount namespace, see require_mounts()")
+        return
+    if mounts:
+        working = container.spec.get("workingDir", "/")
+        prefix = in_namespaces(mount_script(mounts, pod.volumes.ground(), folder, working))
+    await container.start(environment, folder, [*prefix, pod.name] if prefix else [])
