@@ -117,7 +117,12 @@ class Publisher:
         return published
 
     async def last_words(self, executor: Executor, instance: str) -> None:
-        """Apply the outcome of an instance whose agent has ended, and have it gone. Best effort: it is no agent."""
+        """Hear an instance whose agent has ended, and have it gone. Best effort: it is no agent."""
+        await self.hear_last_words(executor, instance)
+        await self.delete_ended(instance)
+
+    async def hear_last_words(self, executor: Executor, instance: str) -> None:
+        """Apply the outcome that an instance retains, if it does, and acknowledge it."""
         read = await self.read_outcome(instance)
         if isinstance(read, Retained):
             turns = await self._turns(executor.session_id)
@@ -125,7 +130,6 @@ class Publisher:
             assert isinstance(judged, ApplyThenPublish)
             if await self._apply(executor, read, judged):
                 await self._acknowledge(instance, judged.control_turn_id)
-        await self.delete_ended(instance)
 
     async def delete_ended(self, instance: str) -> None:
         """Have an instance without an agent gone."""

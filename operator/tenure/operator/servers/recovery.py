@@ -15,7 +15,9 @@ from tenure.model.adoption import NotRetracked
 from tenure.model.server_status import InstanceMention
 from tenure.operator.servers.deciding import Deciding
 from tenure.operator.servers.executions import ExecutionStore
+from tenure.operator.servers.orphans import Gone, Orphans, never_gone
 from tenure.operator.servers.ports import OwnedServer, Recovering, RecoveryReport, ServerKey
+from tenure.operator.servers.publishing import Publisher
 from tenure.operator.servers.reconciling import Look, look, settle_rows
 from tenure.operator.servers.rounds import Round, Tally
 from tenure.operator.servers.rows import row_of
@@ -32,11 +34,15 @@ log = structlog.stdlib.get_logger(__name__)
 UPKEEP_SECONDS = 30.0
 """Between two looks at the rows of a server that is ours; a row has to be dead at two of them."""
 
+DRAIN_SECONDS = 2.0
+"""The same while sessions of a resource that has gone are drained."""
+
 
 class Recovery:
     """``ports.Recoverer``."""
 
-    def __init__(self, telling: Telling, store: ExecutionStore) -> None:
+    def __init__(self, telling: Telling, store: ExecutionStore, gone: Gone = never_gone) -> None:
+        self._gone = gone
         self._telling = telling
         self._store = store
         self._rounds: dict[ServerKey, Round] = {}
@@ -120,12 +126,13 @@ class Recovery:
         before = self._suspects.get(recovering.key, frozenset())
         suspects = frozenset(_name(row) for row in _dead(recovering, rows, found))
         again = [row for row in rows if _name(row) in suspects & before]
+        draining = await self._look_after(recovering, rows, again, found)
         for row in await settle_rows(recovering, again, found, only_dead=True):
             self._store.remove(recovering.key, row.session_id)
         self._suspects[recovering.key] = suspects
         self._remember(recovering, self._round(recovering), found, rows)
         self._tell_late(recovering)
-        return UPKEEP_SECONDS
+        return DRAIN_SECONDS if draining else UPKEEP_SECONDS
 
     def finished(self, recovering: Recovering) -> None:
         """Told once, with what is durable by now."""
@@ -184,6 +191,22 @@ class Recovery:
         """Wait until the stops that go on after the deadline have ended."""
         if key in self._rounds:
             await self._rounds[key].quiet()
+
+    async def _look_after(
+        self, recovering: Recovering, rows: tuple[Executor, ...], dead: list[Executor], found: Look
+    ) -> int:
+        """What needs the server: agents that have ended, and those of resources that have gone. How many drain."""
+        hosted = tuple(row for row in rows if row.agent_process_uid is not None)
+        ended = {i.session_id: i.id for i in found.instances or () if i not in found.live}
+        last = [row for row in dead if row.session_id in ended]
+        server = recovering.server
+        if server is None or not (hosted or last):
+            return 0
+        async with server.client(recovering.budget) as client:
+            publisher = Publisher(recovering, server, self._round(recovering), client, self._store)
+            for row in last:
+                await publisher.last_words(row, ended[row.session_id])
+            return await Orphans(recovering, client, publisher, self._gone).drain(hosted)
 
     # What is known
 

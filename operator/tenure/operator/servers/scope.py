@@ -16,6 +16,7 @@ from tenure.operator.servers.background import Background
 from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.deeds import Deeds
 from tenure.operator.servers.executions import ExecutionStore
+from tenure.operator.servers.orphans import gone_by
 from tenure.operator.servers.pass_ import ServerPass
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.recovery import Recovery
@@ -82,7 +83,7 @@ class Servers:
         self._background = Background(lambda key, name, error: self._pass.ended(key, name, error))
         executions = ExecutionStore()
         hooks = Telling(context.metrics, context.events, executions)
-        recoverer = self._recovery = Recovery(hooks, executions)
+        recoverer = self._recovery = Recovery(hooks, executions, gone_by(context.servers))
         attempts = Attempts(recoverer.forget)
         tools = Tools(
             cluster=context.servers,
