@@ -101,4 +101,4 @@ async def test_nor_by_the_next_process(
             await session.resend("once")
         assert server.prompts() == 0
         assert (await turn.outcome()).state is TurnState.ABANDONED
-        await eventually(lambda: server.instances == {}, within=10)
+        await eventually(lambda: server.instances == {}, within=60)

@@ -124,7 +124,7 @@ async def test_what_happened_while_detached_comes_first_and_in_order(site: Site)
             for word in ("one", "two", "three"):
                 await site.double.instances["i-1"].emit({"type": "message_chunk", "text": word})
             await site.double.finish("i-1")
-        await eventually(lambda: client.outcome("i-1"), within=10)
+        await eventually(lambda: client.outcome("i-1"), within=60)
         again = await client.stream("i-1")
         seen = await until_terminal(again)
         assert seen[-1].control_turn_id == turn

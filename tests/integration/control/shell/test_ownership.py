@@ -156,7 +156,7 @@ async def test_whoever_dies_after_any_step_of_a_rotation_shares_a_credential_wit
     writer.write(head.encode())
     await writer.drain()
     writer.close()
-    await eventually(lambda: any(line["event"] == "rotated" for line in server.logs()), within=10)
+    await eventually(lambda: any(line["event"] == "rotated" for line in server.logs()), within=60)
     rotation_id, new = await rotated(client, old)
     assert rotation_id == 1
     assert await rotated(client, old) == (rotation_id, new)
