@@ -219,7 +219,7 @@ async def test_a_killed_agent_is_continued_by_another_process_and_nothing_is_don
     later = Client()
     async with agent(later) as (connection, _):
         await connection.load_session(cwd=str(workspace), session_id=session.session_id, mcp_servers=[])
-        await eventually(lambda: PROMPT in [getattr(u.content, "text", "") for u in later.updates], within=5)
+        await eventually(lambda: PROMPT in [getattr(u.content, "text", "") for u in later.updates], within=60)
         assert "wc counts the same." in later.said, "the earlier answers are told again"
         await connection.prompt(session_id=session.session_id, prompt=[text_block("continue")])
     assert "| total | 5 |" in (workspace / "REPORT.md").read_text()
