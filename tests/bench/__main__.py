@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import machine
+from tests.bench.adoption import adoption
 from tests.bench.continuity import continuity
 from tests.bench.creation import creation
 from tests.bench.crowd import crowd
@@ -48,11 +49,10 @@ SCENARIOS = (
     Scenario(("P-5", "P-6"), "an operator that starts among thousands", crowd),
     Scenario(("P-7",), "agents that only heartbeat", _whole(steady)),
     Scenario(("P-10",), "a control server's events to an attached reader", _whole(continuity)),
+    Scenario(("P-8",), "a successor takes over a server and its agents", _whole(adoption)),
     Scenario(("P-3", "P-4"), "from a stop to SIGTERM, on a real node", stops),
 )
-NOT_YET = {
-    "P-8": "adoption of surviving instances",
-}
+NOT_YET: dict[str, str] = {}
 
 
 def main(words: Sequence[str]) -> int:
