@@ -171,11 +171,24 @@ async def test_survival_is_refused_where_no_database_is_the_store_and_taken_wher
     assert "(no_durable_store)" in answer()
     assert "Set store: true on one" in answer()
     write(control_plane, author, "team-red", _server("plain", agentSurvival="Disabled"))
-    stored = DATABASES | {"default": DATABASES["default"] | {"store": True}}
+    blue = person(control_plane, "team-blue", "server-writer", "pod-maker")
+    stored = DATABASES | {"red": DATABASES["red"] | {"store": True}}
     helm.install({"databases": stored})
     try:
         await eventually(lambda: "created" in answer(), within=20, every=0.5, what="survival is taken")
         write(control_plane, author, "team-red", enabled)
+        with pytest.raises(AssertionError, match="no_durable_store"):
+            write(control_plane, blue, "team-blue", enabled)
+        everybodys = DATABASES | {"default": DATABASES["default"] | {"store": True}}
+        helm.install({"databases": everybodys})
+
+        def blues() -> str:
+            try:
+                return write(control_plane, blue, "team-blue", enabled, "create --dry-run=server")
+            except AssertionError as refusal:
+                return str(refusal)
+
+        await eventually(lambda: "created" in blues(), within=20, every=0.5, what="taken everywhere")
     finally:
         helm.install({"databases": DATABASES})
         await eventually(lambda: "(no_durable_store)" in answer(), within=20, every=0.5, what="no store")
