@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import shutil
+import sys
 import tempfile
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -66,6 +67,7 @@ async def make_world(
     kubelet: Kubelet,
     folder: Path,
     caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
 ) -> AsyncIterator[Callable[..., Awaitable[World]]]:
     """Worlds on a database server of the test's choice, watched from their beginning, and judged in the end."""
     made: list[tuple[World, list[asyncio.Task[None]]]] = []
@@ -89,9 +91,12 @@ async def make_world(
 
     yield make
     offences = []
+    said = capfd.readouterr()
+    sys.stdout.write(said.out)
+    sys.stderr.write(said.err)
     try:
         for world, _ in made:
-            world.texts.append(("the operator's log", caplog.text))
+            world.texts.append(("the operator's log", caplog.text + said.out + said.err))
             offences += await world.offences()
     finally:
         for world, watching in made:
