@@ -35,18 +35,18 @@ RETURNING 1
 """
 
 # The winner of a correlation may have another id than the record. A stop that was begun goes on: the status stays.
-RETRACKED = """
-UPDATE tenure.executors_running SET agent_execution_id = $4, last_seen_at = now(), updated_at = now()
- WHERE namespace = $1 AND id = $2 AND agent_execution_id IN ($3, $4) AND status IN ('running', 'stopping')
-   AND unstopped_by IS NULL
-RETURNING 1
-"""
-
-# The flag of a former incarnation, by which the row was judged, goes first: a flagged row never ends.
-UNFLAG = """
-UPDATE tenure.executors_running SET unstopped_by = NULL, updated_at = now()
- WHERE namespace = $1 AND id = $2 AND unstopped_by = $3
-"""
+# One statement, for hundreds of sessions are published at once; only the row is changed, so no session is locked.
+_RETRACK = (
+    "UPDATE tenure.executors_running SET agent_execution_id = $5, last_seen_at = now(), updated_at = now()"
+)
+_AS_IT_WAS = """
+ WHERE namespace = $1 AND session_id = $2 AND id = $3 AND agent_execution_id IN ($4, $5)
+   AND status IN ('running', 'stopping')"""
+RETRACKED = _RETRACK + _AS_IT_WAS + " AND unstopped_by IS NULL RETURNING 1"
+# The flag of a former incarnation, by which the row was judged, goes: a flagged row never ends.
+RETRACKED_UNFLAGGED = (
+    f"{_RETRACK}, unstopped_by = NULL{_AS_IT_WAS} AND (unstopped_by IS NULL OR unstopped_by = $6) RETURNING 1"
+)
 
 # Only the execution that was judged: its session may have been launched again since. Resume token and worktree stay.
 # The flag is not written where there is none: a backend's role may not, and repairs what it launched itself.
@@ -66,6 +66,7 @@ RETURNING 1
 AS_JUDGED = """
 SELECT unstopped_by IS NOT NULL AS flagged FROM tenure.executors_running
  WHERE namespace = $1 AND id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
+   FOR NO KEY UPDATE
 """
 
 
@@ -130,15 +131,10 @@ class Inventory(Rows):
         the row is not as it was judged: it has ended, was launched again, or flagged.
         """
 
-        async def body(connection: Connection) -> bool:
-            if await lock_session(connection, self._namespace, executor.session_id) is None:
-                return False
-            if executor.unstopped_by is not None:
-                await connection.execute(UNFLAG, self._namespace, executor.id, executor.unstopped_by)
-            ids = (executor.id, executor.agent_execution_id, agent_execution_id)
-            return await connection.fetchval(RETRACKED, self._namespace, *ids) is not None
-
-        return await self._transact(body)
+        ids = (executor.session_id, executor.id, executor.agent_execution_id, agent_execution_id)
+        if executor.unstopped_by is None:
+            return await self._statement(RETRACKED, *ids) is not None
+        return await self._statement(RETRACKED_UNFLAGGED, *ids, executor.unstopped_by) is not None
 
     async def repair(
         self, executors: Iterable[Executor], *, even_unstopped: bool = False

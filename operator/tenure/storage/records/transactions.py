@@ -42,14 +42,18 @@ class Rows:
         body: Callable[[Connection], Awaitable[T]],
         *,
         on_duplicate: Callable[[], StorageError] | None = None,
+        single: bool = False,
     ) -> T:
         """Run ``body`` in one transaction. It must be repeatable as a whole: it is repeated after a lost
-        connection too, whose commit may have happened. ``on_duplicate`` makes the error for a violated key."""
+        connection too, whose commit may have happened. ``on_duplicate`` makes the error for a violated key.
+        ``single``: it is one statement, which is a transaction of its own and needs no round trips for more."""
 
         async def work(connection: Connection) -> T:
             for attempt in range(1, ATTEMPTS + 1):
                 refusal: StorageError | None = None
                 try:
+                    if single:
+                        return await body(connection)
                     # Named, because the locks above are written for it: a waiter sees what the other has done.
                     async with connection.transaction(isolation="read_committed"):
                         return await body(connection)
@@ -67,3 +71,12 @@ class Rows:
             raise AssertionError("the last attempt returns or raises")
 
         return await self._pool.run(work)
+
+    async def _statement(self, sql: str, *values: object) -> object:
+        """Run one statement, whose first parameter is the namespace; the first value that it returns."""
+
+        async def body(connection: Connection) -> object:
+            found: object = await connection.fetchval(sql, self._namespace, *values)
+            return found
+
+        return await self._transact(body, single=True)
