@@ -1,4 +1,4 @@
-"""A control server is made, adopted and kept: with a real API server, PostgreSQL, processes in pods, and the operator."""
+"""A control server is made, adopted and kept: real API server, PostgreSQL, processes in pods, and the operator."""
 
 import base64
 from typing import Any
