@@ -1,6 +1,7 @@
 """The server's own small files: the nonce it reads once, the run file it leaves for whoever started it."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,7 @@ _NONCE_MIN, _NONCE_MAX = 16, 1024
 RUN_FILE = "run.json"
 IDENTITY_FILE = "identity"
 _IDENTITY = "--identity (TENURE_SERVER_IDENTITY)"
+_BRAND = re.compile(r"[0-9a-f]{32}")
 _OURS = re.compile(r"(run\.json|identity|server\.log(\.\d+)?|\.run\.json\.\d+)")
 
 
@@ -65,27 +67,63 @@ def write_whole(file: Path, values: Mapping[str, object]) -> None:
         raise
 
 
-def take_identity(directory: Path, identity: str) -> None:
-    """Note that a server of this identity has lived. Raises ``InvalidSettings`` when one has before: turn ids
-    begin again with each process, and records name a turn by identity and id."""
-    problem = None
+def take_identity(directory: Path, identity: str, brand: str) -> int:
+    """Note that a server of this identity has lived, and the brand of its agents' processes. Raises
+    ``InvalidSettings`` when one has before: turn ids begin again with each process, and records name a turn by
+    identity and id.
+
+    The handle that is returned holds a lock: whoever finds it free knows that this server has ended, however it
+    did. Keep it open to the end."""
     try:
         handle = os.open(
             directory / IDENTITY_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
         )
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(identity + "\n")
+        try:
+            # Waits for nobody but a server that looks at this very moment whether we have ended.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            # Where files cannot be locked, this one would look free while we live: it must lead nobody to our agents.
+            brand = ""
+        with os.fdopen(handle, "w", encoding="utf-8", closefd=False) as out:
+            out.write(f"{identity}\n{brand}\n")
+        return handle
     except FileExistsError:
         problem = "has been the identity of another server of this home: each process needs a new one"
     except OSError as error:
         problem = f"cannot be noted in the home: {error.strerror}"
-    if problem is not None:
-        raise InvalidSettings((f"{_IDENTITY} {problem}",))
+    raise InvalidSettings((f"{_IDENTITY} {problem}",))
+
+
+def brands_of_the_dead(servers: Path) -> frozenset[str]:
+    """The brands of servers of this home that have ended. One that may live is not among them."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for directory in servers.iterdir():
+            file = directory / IDENTITY_FILE
+            if not directory.is_symlink() and _has_ended(file):
+                with contextlib.suppress(OSError, ValueError), file.open(encoding="utf-8") as lines:
+                    found.add(lines.read(4096).partition("\n")[2].strip())
+    return frozenset(brand for brand in found if _BRAND.fullmatch(brand))
+
+
+def _has_ended(identity_file: Path) -> bool:
+    """Whether nobody holds the lock of this file; False when that cannot be known."""
+    try:
+        handle = os.open(identity_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def forget_old_servers(servers: Path, seconds: float) -> None:
-    """Remove what servers of this home left behind whose log ended this long ago. Only files of ours are
-    removed; whatever else lies there stays, and its directory with it."""
+    """Remove what servers of this home left behind whose log ended this long ago; a server that is still there has
+    only been quiet. Only files of ours are removed; whatever else lies there stays, and its directory with it."""
     with contextlib.suppress(OSError):
         for directory in servers.iterdir():
             _forget_old_server(directory, time.time() - seconds)
@@ -97,6 +135,9 @@ def _forget_old_server(directory: Path, before: float) -> None:
             return
         files = list(directory.iterdir())
         if any(entry.lstat().st_mtime >= before for entry in (directory, *files)):
+            return
+        identity = directory / IDENTITY_FILE
+        if os.path.lexists(identity) and not _has_ended(identity):
             return
         for file in files:
             if _OURS.fullmatch(file.name):

@@ -4,11 +4,11 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from tenure.control.files import forget_old_servers, make_private_dir, read_nonce
+from tenure.control.files import make_private_dir, read_nonce
 from tenure.control.hardening import harden, hold_standard_handles, scrub_environment
 from tenure.control.lifetime import EXIT_CODES, EXIT_FAILED, Ending, say
-from tenure.control.logfile import MAX_AGE_SECONDS, log_to
-from tenure.control.server import Server, Surroundings
+from tenure.control.logfile import log_to
+from tenure.control.server import LeftoversLive, Server, Surroundings
 from tenure.control.settings import ServerSettings
 from tenure.control.tls import server_context
 
@@ -36,7 +36,6 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         servers.append(Server(settings, nonce, context, around))
         return await servers[0].run()
 
-    forget_old_servers(settings.server_dir.parent, MAX_AGE_SECONDS)
     logs = log_to(settings.server_dir, settings.log_level, stdout=not around.detached)
     try:
         ending = asyncio.run(serve())
@@ -46,6 +45,10 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         where = f"{settings.host}:{settings.port}"
         log.error("cannot listen on %s: %s", where, error.strerror)
         say(f"tenure control-server: cannot listen on {where}: {error.strerror}")
+        return EXIT_FAILED
+    except LeftoversLive as error:
+        log.error("not started: %s", error)
+        say(f"tenure control-server: {error}")
         return EXIT_FAILED
     finally:
         logs.close()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import ssl
 import threading
@@ -11,16 +12,24 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from tenure.control.acp import end_leftovers
 from tenure.control.app import App
-from tenure.control.files import RUN_FILE, take_identity, write_whole
+from tenure.control.files import (
+    RUN_FILE,
+    brands_of_the_dead,
+    forget_old_servers,
+    take_identity,
+    write_whole,
+)
 from tenure.control.hardening import kill_descendants, reap_orphans
 from tenure.control.instances import HostingConfig, Instances
 from tenure.control.lifetime import EXIT_CODES, Door, Ending, exit_by, leave_message
 from tenure.control.listener import Listener
-from tenure.control.logfile import LOG_FILE
+from tenure.control.logfile import LOG_FILE, MAX_AGE_SECONDS
 from tenure.control.owner import Owner
 from tenure.control.routes import Routes
 from tenure.control.settings import ServerSettings
+from tenure.model.errors import TenureError
 from tenure.model.masked import Masked
 from tenure.protocol import messages
 from tenure.protocol.capabilities import ADVERTISED
@@ -29,6 +38,7 @@ _CLOSING_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _SPARE_SECONDS = 5.0
 _AGAIN_SECONDS = 5.0
+_LEFTOVERS_SECONDS = 5.0
 log = logging.getLogger("tenure.control")
 
 
@@ -46,6 +56,10 @@ class Surroundings:
     scrub: frozenset[str] = field(default_factory=frozenset)
 
 
+class LeftoversLive(TenureError):
+    """A second agent for the same session would be worse than no server."""
+
+
 class Server:
     """One control server. Make it inside of the event loop that runs it."""
 
@@ -57,8 +71,9 @@ class Server:
         self._door = Door()
         self.last_resort: threading.Timer | None = None
         self._port = settings.port
+        self._brand = secrets.token_hex(16)
         self._instances = Instances(
-            _hosting(settings, around.scrub), port=lambda: self._port, clock=around.clock
+            _hosting(settings, around.scrub, self._brand), port=lambda: self._port, clock=around.clock
         )
         self._owner = Owner(
             nonce,
@@ -74,17 +89,29 @@ class Server:
         self._listener = Listener(App(self._owner, routes), context=context)
 
     async def run(self) -> Ending:
-        """Listen, serve, and end for the reason that is returned. Raises ``OSError`` when it cannot listen, and
-        ``InvalidSettings`` when its identity is not its own."""
+        """Listen, serve, and end for the reason that is returned. Raises ``OSError`` when it cannot listen,
+        ``InvalidSettings`` when its identity is not its own, and ``LeftoversLive``."""
         asyncio.get_running_loop().set_exception_handler(_log_without_content)
         self._handle_signals()
         self._port = self._listener.open(self._settings.host, self._settings.port)
+        lived: int | None = None
         try:
-            take_identity(self._settings.server_dir, self._settings.identity)
+            lived = take_identity(self._settings.server_dir, self._settings.identity, self._brand)
+            await self._end_leftovers()
             self._listener.start()
             return await self._serve()
         finally:
             await self._listener.aclose(_CLOSING_SECONDS)
+            if lived is not None:
+                os.close(lived)
+
+    async def _end_leftovers(self) -> None:
+        """Agents of a server of this home that was killed: their sessions are begun anew here, and not twice."""
+        servers = self._settings.server_dir.parent
+        brands = await asyncio.to_thread(brands_of_the_dead, servers)
+        if not await asyncio.to_thread(end_leftovers, brands, _LEFTOVERS_SECONDS):
+            raise LeftoversLive("agents of an earlier server of this home cannot be ended")
+        await asyncio.to_thread(forget_old_servers, servers, MAX_AGE_SECONDS)
 
     async def _serve(self) -> Ending:
         tasks = [
@@ -171,12 +198,13 @@ class Server:
             (self._settings.server_dir / RUN_FILE).unlink()
 
 
-def _hosting(settings: ServerSettings, scrub: frozenset[str]) -> HostingConfig:
+def _hosting(settings: ServerSettings, scrub: frozenset[str], brand: str) -> HostingConfig:
     return HostingConfig(
         roots=tuple(root.resolve() for root in settings.workspace_roots),
         retention_limit=settings.retention_limit,
         idle_timeout=settings.idle_timeout,
         scrub=scrub,
+        brand=brand,
     )
 
 

@@ -18,12 +18,14 @@ from tenure.protocol.frames import PermissionAnswer, PermissionRequest
 @dataclass(frozen=True)
 class Launch:
     """What to run. ``env`` is the agent's whole environment, already scrubbed; ``roots`` are the canonical
-    directories that its file and command requests may touch (the workspace and the source roots)."""
+    directories that its file and command requests may touch (the workspace and the source roots). ``brand`` is
+    what the processes of all agents of one server have in common: see ``leftovers``."""
 
     argv: tuple[str, ...]
     cwd: Path
     env: Mapping[str, str] = field(repr=False)
     roots: tuple[Path, ...]
+    brand: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Link:
     async def start(cls, launch: Launch, host: Host) -> "Link":
         """Run the agent in a session of its own. Raises ``AgentFailed`` ("not_started")."""
         quieten()
-        family = Family(secrets.token_hex(16))
+        family = Family(f"{launch.brand}.{secrets.token_hex(16)}")
         launch = replace(launch, env={**launch.env, MARK: family.mark})
         child = Child.start(launch.argv, launch.cwd, launch.env)
         family.lead(child.pid)

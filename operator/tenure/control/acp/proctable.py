@@ -80,14 +80,14 @@ class Family:
         rest = list(found.values())
         while rest:
             for child in children.get(rest.pop().pid, ()):
-                if child.pid not in found and child.pid not in _NEVER:
+                if child.pid not in found and child.pid not in NEVER:
                     found[child.pid] = child
                     rest.append(child)
         self.known = {seen.identity for seen in found.values()}
         return list(found.values())
 
     def _by_itself(self, seen: Seen) -> bool:
-        if seen.pid in _NEVER or seen.pid == os.getpid():
+        if seen.pid in NEVER or seen.pid == os.getpid():
             return False
         return (
             seen.pid in self.leaders
@@ -98,7 +98,8 @@ class Family:
         )
 
 
-_NEVER = frozenset({0, 1})
+NEVER = frozenset({0, 1})
+"""What belongs to no instance, whatever it looks like."""
 _families: "weakref.WeakValueDictionary[str, Family]" = weakref.WeakValueDictionary()
 
 _reading = threading.Lock()

@@ -36,7 +36,7 @@ def examine(request: CreateRequest, config: HostingConfig, inherited: Mapping[st
     )
     own = {name: value.reveal() for name, value in request.env.items()}
     env = {name: value for name, value in inherited.items() if name not in config.scrub} | own
-    return Admitted(request, Launch(argv, workspace, env, (workspace, *sources)))
+    return Admitted(request, Launch(argv, workspace, env, (workspace, *sources), config.brand))
 
 
 def _words(command: str) -> tuple[str, ...]:

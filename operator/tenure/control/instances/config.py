@@ -45,8 +45,8 @@ class HostingConfig:
     ``roots`` are the permitted workspace roots, canonical: whatever is outside is refused. ``retention_limit``
     and ``retention_bytes`` are for each instance. ``idle_timeout`` is in seconds, 0 is off. ``stop_budget`` is
     the seconds from the order to stop to the end of agent and descendants: clients read for two. ``scrub``
-    holds the names of variables that agents never inherit. Raises ``ValueError`` for a retention limit out of
-    range.
+    holds the names of variables that agents never inherit. ``brand`` is on every process of every agent. Raises
+    ``ValueError`` for a retention limit out of range.
     """
 
     roots: tuple[Path, ...]
@@ -54,6 +54,7 @@ class HostingConfig:
     idle_timeout: float = 3600.0
     stop_budget: float = 1.5
     scrub: frozenset[str] = frozenset()
+    brand: str = ""
     retention_bytes: int = DEFAULT_MAX_BYTES
     timing: Timing = field(default_factory=Timing)
 

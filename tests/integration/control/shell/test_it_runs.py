@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.support.agents import scripted_command
+from tests.support.agents import hostile_command, scripted_command
 from tests.support.control import PROGRAM, asking, clean_environment, command_line, running_server
 from tests.support.wait import eventually
 
@@ -129,6 +130,47 @@ async def test_sigterm_stops_the_instances_within_the_grace() -> None:
         assert not [agent for agent in agents if agent.is_running()]
         # In good order, and not by the last sweep.
         assert "instance stopped" in [line["event"] for line in server.logs()]
+
+
+async def test_agents_that_outlive_a_killed_server_are_ended_by_the_next_one_of_its_home_before_it_listens(
+    tmp_path: Path,
+) -> None:
+    """And nobody else's: a server of the same home lives beside it."""
+    file = tmp_path / "ids"
+    stubborn = hostile_command("ignores-term")
+    async with running_server(directory=tmp_path) as neighbour, asking(neighbour) as its_client:
+        await its_client.create(await its_client.handshake(), stubborn)
+        untouched = neighbour.descendants()
+        async with running_server(directory=tmp_path) as server, asking(server) as client:
+            token = await client.handshake()
+            await client.create(token, stubborn, session_id="s-1")
+            child = f"{shlex.quote(sys.executable)} -c {shlex.quote(PARENT)} {shlex.quote(str(file))}"
+            await client.create(token, child, session_id="s-2")
+            await eventually(lambda: file.exists() and file.read_text(), within=20)
+            left = server.descendants()
+            await server.kill()
+        assert len(left) >= 3
+        assert [one for one in left if living(one)], "they go on, or this says nothing"
+        async with running_server(directory=tmp_path):
+            assert not [one for one in left if living(one)]
+            assert untouched
+            assert all(living(one) for one in untouched)
+
+
+PARENT = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    open(sys.argv[1], "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def living(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def test_whatever_hangs_the_end_comes() -> None:

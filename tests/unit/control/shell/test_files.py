@@ -1,5 +1,7 @@
 """The server's small files: the nonce, the identity, the message about its end, and what older servers left."""
 
+import errno
+import fcntl
 import json
 import os
 import time
@@ -7,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tenure.control.files import forget_old_servers, make_private_dir, read_nonce, take_identity, write_whole
+from tenure.control.files import (
+    brands_of_the_dead,
+    forget_old_servers,
+    make_private_dir,
+    read_nonce,
+    take_identity,
+    write_whole,
+)
 from tenure.control.lifetime import EXIT_CODES, EXIT_UNOWNED, Ending, leave_message
 from tenure.control.tls import server_context
 from tenure.model.errors import InvalidSettings
+
+BRAND = "0123456789abcdef" * 2
 
 
 def test_white_space_around_a_nonce_is_none_of_it(tmp_path: Path) -> None:
@@ -32,9 +43,41 @@ def test_a_nonce_that_is_no_secret_refuses_to_start_and_is_not_quoted(tmp_path: 
 
 
 def test_an_identity_is_taken_once(tmp_path: Path) -> None:
-    take_identity(tmp_path, "cs-1")
+    lived = take_identity(tmp_path, "cs-1", BRAND)
     with pytest.raises(InvalidSettings, match="each process needs a new one"):
-        take_identity(tmp_path, "cs-1")
+        take_identity(tmp_path, "cs-1", BRAND)
+    os.close(lived)
+
+
+def test_the_agents_of_a_server_are_known_when_it_has_ended_and_not_before(tmp_path: Path) -> None:
+    directory = tmp_path / "cs-1"
+    directory.mkdir()
+    lives = take_identity(directory, "cs-1", BRAND)
+    assert brands_of_the_dead(tmp_path) == frozenset()
+    os.close(lives)
+    assert brands_of_the_dead(tmp_path) == {BRAND}
+
+
+def test_where_files_cannot_be_locked_nobody_is_led_to_the_agents_of_a_server_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    (tmp_path / "cs-1").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(fcntl, "flock", no_locks)
+        lives = take_identity(tmp_path / "cs-1", "cs-1", BRAND)
+        assert brands_of_the_dead(tmp_path) == frozenset()
+    assert brands_of_the_dead(tmp_path) == frozenset()
+    os.close(lives)
+
+
+@pytest.mark.parametrize("content", ["", "cs-1\n", "cs-1\nno brand\n", "\udcff\n" + "0" * 32])
+def test_an_identity_file_without_a_brand_leads_to_nobody(tmp_path: Path, content: str) -> None:
+    (tmp_path / "cs-1").mkdir()
+    (tmp_path / "cs-1" / "identity").write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert brands_of_the_dead(tmp_path) == frozenset()
 
 
 def test_a_home_that_cannot_be_made_is_named_by_its_flag(tmp_path: Path) -> None:
@@ -62,6 +105,10 @@ def left_behind(servers: Path, name: str, *files: str, age: float = 0) -> Path:
 
 def test_what_older_servers_left_goes_after_its_time_and_only_that(tmp_path: Path) -> None:
     old = left_behind(tmp_path, "old", "server.log", "server.log.3", "identity", "run.json", age=200)
+    quiet = left_behind(tmp_path, "quiet", "server.log", "run.json")
+    lives = take_identity(quiet, "quiet", BRAND)
+    for entry in (*quiet.iterdir(), quiet):
+        os.utime(entry, (time.time() - 200,) * 2)
     recent = left_behind(tmp_path, "recent", "server.log", age=50)
     mixed = left_behind(tmp_path, "mixed", "server.log", "notes.txt", age=200)
     fresh = left_behind(tmp_path, "fresh")
@@ -71,6 +118,10 @@ def test_what_older_servers_left_goes_after_its_time_and_only_that(tmp_path: Pat
     assert (recent / "server.log").exists()
     assert [file.name for file in mixed.iterdir()] == ["notes.txt"]
     assert fresh.exists()
+    assert {file.name for file in quiet.iterdir()} == {"server.log", "run.json", "identity"}
+    os.close(lives)
+    forget_old_servers(tmp_path, 100)
+    assert not quiet.exists()
     forget_old_servers(tmp_path / "none", 100)
 
 
