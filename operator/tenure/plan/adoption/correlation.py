@@ -86,15 +86,18 @@ def correlate(
     ``tracked`` are sessions already in the execution store: they, and their instances, are left alone.
     """
     live = {row.session_id: row for row in rows if row.live}
-    decisions: list[Decision] = []
-    for row in rows:
-        if live.get(row.session_id) is row and row.session_id not in tracked:
-            mine = tuple(i for i in instances if i.session_id == row.session_id)
-            decisions.append(_decide(row, mine, server))
+    by_session: dict[str, list[Seen]] = {}
+    for instance in instances:
+        by_session.setdefault(instance.session_id, []).append(instance)
+    decisions = tuple(
+        _decide(row, tuple(by_session.get(row.session_id, ())), server)
+        for row in rows
+        if live.get(row.session_id) is row and row.session_id not in tracked
+    )
     known = {i.session_id for i in instances if i.session_id in live or i.session_id in tracked}
     foreign = tuple(i for i in instances if i.session_id not in known)
     return Correlation(
-        decisions=tuple(decisions),
+        decisions=decisions,
         strays=tuple(Stop(i.id, StopReason.NO_RECORD) for i in foreign if i.live),
         ended_strays=tuple(i.id for i in foreign if not i.live),
     )
