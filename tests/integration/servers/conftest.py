@@ -96,6 +96,7 @@ async def make_world(
     sys.stderr.write(said.err)
     try:
         for world, _ in made:
+            print("backends said last:", *world.evidence.backend()[-20:], sep="\n")
             world.texts.append(("the operator's log", caplog.text + said.out + said.err))
             offences += await world.offences()
     finally:
@@ -124,7 +125,7 @@ async def world(make_world: Callable[..., Awaitable[World]], postgres_server: Po
 
 
 @pytest_asyncio.fixture
-async def frail_world(make_world: Callable[..., Awaitable[World]], own_postgres: PostgresServer) -> World:
+async def frail_world(own_postgres: PostgresServer, make_world: Callable[..., Awaitable[World]]) -> World:
     """A world whose database server may be stopped and frozen."""
     return await make_world(own_postgres)
 
