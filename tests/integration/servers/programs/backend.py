@@ -99,7 +99,7 @@ class Worker:
 
     async def _attend(self, order: Path) -> None:
         try:
-            session = next((s for s in self.backend.sessions if s.id == order.name and not s.over), None)
+            session = next((s for s in self.backend.sessions if s.id == order.name and self._lives(s)), None)
             launch = max(order.glob("launch-*.json"), key=lambda file: int(file.stem[7:]), default=None)
             if session is not None:
                 await self._drive(order, session, launch)
@@ -111,6 +111,10 @@ class Worker:
                 "refused", session=order.name, retryable=retryable, reason=str(error.reason), text=str(error)
             )
             self._later[order.name] = time.monotonic() + (LATER if retryable else 10 * LATER)
+
+    def _lives(self, session: Session) -> bool:
+        """One that does not know yet that its server is gone is none to be driven."""
+        return not session.over and session.server_identity == self.backend.server_identity
 
     @staticmethod
     def _done(order: Path, launch: Path) -> bool:
