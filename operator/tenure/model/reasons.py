@@ -128,6 +128,16 @@ class ConditionReason(StrEnum):
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     INVALID_SPEC = "InvalidSpec"
     PROGRESSING = "Progressing"
+    # Ready, Stalled: agents hosted by a control server
+    CONTROL_SERVER_NOT_FOUND = "ControlServerNotFound"
+    CONTROL_SERVER_NOT_READY = "ControlServerNotReady"
+    NO_DURABLE_STORE = "NoDurableStore"
+    AGENT_PROFILE_NOT_FOUND = "AgentProfileNotFound"
+    PROMPT_NEEDS_NO_BACKEND = "PromptNeedsNoBackend"
+    RECOVERY_IN_PROGRESS = "RecoveryInProgress"
+    SESSION_IN_USE = "SessionInUse"
+    UNSTOPPED_AGENT = "UnstoppedAgent"
+    LAUNCH_REJECTED = "LaunchRejected"
 
 
 class ServerPhase(StrEnum):

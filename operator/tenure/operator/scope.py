@@ -17,6 +17,8 @@ from tenure.model.settings import DatabaseConfig
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.context import OperatorContext
 from tenure.operator.databases import Gate, NamedTables, Table
+from tenure.operator.hosted.pass_ import HostedPass
+from tenure.operator.hosted.scope import Hosting
 from tenure.operator.passes.agents import AgentPass
 from tenure.operator.passes.ledger import StopWriter
 from tenure.operator.queue import WorkQueue
@@ -90,10 +92,21 @@ async def _work(context: OperatorContext, *, with_servers: bool) -> None:
             clock=context.clock,
             inherited=inherited.__contains__,
         )
-        queue = WorkQueue(_measured(agent_pass, context.metrics), on_error=_reporter(context.metrics))
-        cache.on_change = queue.wake
         measure = partial(_measured, metrics=context.metrics)
         servers = Servers(context, databases, measure, _reporter(context.metrics)) if with_servers else None
+        hosting = _hosting(context, cache, servers, wake=lambda key: queue.wake(key))
+        stack.push_async_callback(hosting.aclose)
+
+        async def agent(key: ObjectKey) -> float | None:
+            if hosting.concerns(key):
+                await agent_pass(
+                    key
+                )  # of an agent of this name that had a pod of its own it may have something left
+                return await hosting.hosted(key)
+            return await agent_pass(key)
+
+        queue = WorkQueue(measure(agent), on_error=_reporter(context.metrics))
+        cache.on_change = queue.wake
         for database in databases:
             named.add(_table(database, queue, context))
         watching = Watching(
@@ -120,7 +133,7 @@ async def _work(context: OperatorContext, *, with_servers: bool) -> None:
             group.create_task(sweep.run(), name="sweep")
             for table in named.all():
                 group.create_task(table.watch.run(), name=f"table {table.database.name}")
-            group.create_task(_gauge(agent_pass, context.metrics), name="gauge")
+            group.create_task(_gauge((agent_pass, hosting.hosted), context.metrics), name="gauge")
             # Only when the cache holds everything may its silence about an object mean anything.
             await sweep.synced.wait()
             inherited.update(cache.keys())
@@ -128,6 +141,26 @@ async def _work(context: OperatorContext, *, with_servers: bool) -> None:
             group.create_task(queue.run(), name="passes")
             if servers is not None:
                 group.create_task(servers.run(), name="passes over ControlServers")
+
+
+def _hosting(
+    context: OperatorContext, cache: ObjectCache, servers: Servers | None, wake: Callable[[ObjectKey], None]
+) -> Hosting:
+    hosting = Hosting(
+        cluster=context.cluster,
+        servers=context.servers,
+        cache=cache,
+        control_server=servers.cache.control_server if servers is not None else lambda key: None,
+        records_of=servers.records_of if servers is not None else lambda namespace: None,
+        held=context.keeper.held if servers is not None else lambda key: None,
+        events=context.events,
+        metrics=context.metrics,
+        clock=context.clock,
+        wake=wake,
+    )
+    if servers is not None:
+        servers.look_after(hosting.departed.tend)
+    return hosting
 
 
 def _database(config: DatabaseConfig) -> Database:
@@ -183,10 +216,11 @@ def _kind_of(error: Exception) -> PassError:
             return PassError.UNEXPECTED
 
 
-async def _gauge(agent_pass: AgentPass, metrics: Metrics) -> None:
+async def _gauge(passes: tuple[AgentPass, HostedPass], metrics: Metrics) -> None:
     try:
         while True:
-            metrics.agent_processes(agent_pass.phases())
+            own, hosted = (each.phases() for each in passes)
+            metrics.agent_processes({phase: own[phase] + hosted[phase] for phase in own})
             await asyncio.sleep(GAUGE_SECONDS)
     finally:
         # Whoever does not lead knows nothing of any agent.

@@ -12,6 +12,7 @@ import structlog
 from tenure.model.adoption import NotRetracked
 from tenure.model.server_status import InstanceMention
 from tenure.operator.servers.executions import ExecutionStore
+from tenure.operator.servers.orphans import Gone, mark_departed, never_gone
 from tenure.operator.servers.ports import OwnedServer, Recovering
 from tenure.operator.servers.publishing import NotPublished, Publisher
 from tenure.operator.servers.rounds import Round
@@ -61,7 +62,9 @@ class Deciding:
         client: ControlClient,
         store: ExecutionStore,
         telling: Telling,
+        gone: Gone = never_gone,
     ) -> None:
+        self._gone = gone
         self._recovering = recovering
         self._server = server
         self._round = round_
@@ -77,6 +80,7 @@ class Deciding:
         """Raises the first failure of a session when all others are decided: the step is then done again, for those
         that have no outcome yet."""
         found = await self._correlate()
+        await mark_departed(self._recovering, found.decisions, self._executors, self._gone)
         decisions = {d.row.id: d for d in found.decisions if d.row.id not in self._round.fates}
         jobs = [self._job(self._decide(decision), decision.row.session_id) for decision in decisions.values()]
         jobs += [self._job(self._strays(found), "strays")]

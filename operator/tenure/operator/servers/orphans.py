@@ -4,17 +4,20 @@ They are drained as any other: no turn is opened any more, the one in hand may e
 instance is stopped. A backend that drives such a session learns of it from the row.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 import structlog
 
+from tenure.cluster.errors import ApiError
 from tenure.cluster.server_ports import ServerCluster
 from tenure.model.records import ExecutorStatus, TurnState
 from tenure.operator.servers.ports import Recovering
 from tenure.operator.servers.publishing import Publisher
 from tenure.ownership.client import ControlClient
 from tenure.ownership.errors import ControlError, NotAccepted
+from tenure.plan.adoption.correlation import Decision, to_drain
 from tenure.storage.records import Executor
 
 log = structlog.stdlib.get_logger(__name__)
@@ -24,6 +27,14 @@ AGENT_PROCESS_KEY = "agent_process"
 
 Gone = Callable[[str, Executor], Awaitable[bool]]
 """Whether the AgentProcess of a row in this namespace was deleted, by a live read. Raises ``ApiError``."""
+
+
+Tend = Callable[[Recovering, Executor], None]
+"""Sees to it that somebody takes the events of an agent at work, without which it would come to a halt."""
+
+
+def tend_nothing(recovering: Recovering, executor: Executor) -> None:
+    """Somebody else does."""
 
 
 async def never_gone(namespace: str, executor: Executor) -> bool:
@@ -44,12 +55,35 @@ def gone_by(cluster: ServerCluster) -> Gone:
     return gone
 
 
+async def mark_departed(
+    recovering: Recovering, decisions: Iterable[Decision], executors: Mapping[str, Executor], gone: Gone
+) -> None:
+    """Right after correlation: whose AgentProcess has gone is re-tracked only to be drained. No turn is opened from
+    here on, whoever finds the session re-tracked. An API server that does not answer is asked again after recovery."""
+    decided = tuple(decisions)
+    departed = set()
+    for decision in decided:
+        executor = executors[decision.row.id]
+        with suppress(ApiError):
+            if executor.agent_process_uid is not None and await gone(recovering.key.namespace, executor):
+                departed.add(executor.agent_process_uid)
+    for each in to_drain(decided, frozenset(departed)):
+        executor = executors[each.row.id]
+        await recovering.records.executions.stopping(executor.session_id, executor.agent_execution_id)
+
+
 class Orphans:
     """Of one server. Raises like ``ports.Recoverer``."""
 
     def __init__(
-        self, recovering: Recovering, client: ControlClient, publisher: Publisher, gone: Gone
+        self,
+        recovering: Recovering,
+        client: ControlClient,
+        publisher: Publisher,
+        gone: Gone,
+        tend: Tend = tend_nothing,
     ) -> None:
+        self._tend = tend
         self._recovering = recovering
         self._client = client
         self._publisher = publisher
@@ -72,6 +106,7 @@ class Orphans:
             await records.executions.stopping(row.session_id, row.agent_execution_id)
             row = await records.inventory.of_session(row.session_id) or row
         if await self._at_work(row) and not await self._grace_is_over(row):
+            self._tend(self._recovering, row)
             return False
         return await self._stop(row)
 

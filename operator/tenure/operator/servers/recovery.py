@@ -15,7 +15,7 @@ from tenure.model.adoption import NotRetracked
 from tenure.model.server_status import InstanceMention
 from tenure.operator.servers.deciding import Deciding
 from tenure.operator.servers.executions import ExecutionStore
-from tenure.operator.servers.orphans import Gone, Orphans, never_gone
+from tenure.operator.servers.orphans import Gone, Orphans, Tend, never_gone, tend_nothing
 from tenure.operator.servers.ports import OwnedServer, Recovering, RecoveryReport, ServerKey
 from tenure.operator.servers.publishing import Publisher
 from tenure.operator.servers.reconciling import Look, look, settle_rows
@@ -43,6 +43,8 @@ class Recovery:
 
     def __init__(self, telling: Telling, store: ExecutionStore, gone: Gone = never_gone) -> None:
         self._gone = gone
+        self.tend: Tend = tend_nothing
+        """Set by whoever drives agents of servers without a backend."""
         self._telling = telling
         self._store = store
         self._rounds: dict[ServerKey, Round] = {}
@@ -80,7 +82,7 @@ class Recovery:
         try:
             if round_.instances is None:
                 round_.instances = await client.instances(environment=True)
-            await Deciding(recovering, server, round_, client, self._store, self._telling).run()
+            await Deciding(recovering, server, round_, client, self._store, self._telling, self._gone).run()
         finally:
             round_.close_later(client)
         round_.instances = None
@@ -206,7 +208,7 @@ class Recovery:
             publisher = Publisher(recovering, server, self._round(recovering), client, self._store)
             for row in last:
                 await publisher.last_words(row, ended[row.session_id])
-            return await Orphans(recovering, client, publisher, self._gone).drain(hosted)
+            return await Orphans(recovering, client, publisher, self._gone, self.tend).drain(hosted)
 
     # What is known
 

@@ -16,7 +16,7 @@ from tenure.operator.servers.background import Background
 from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.deeds import Deeds
 from tenure.operator.servers.executions import ExecutionStore
-from tenure.operator.servers.orphans import gone_by
+from tenure.operator.servers.orphans import Tend, gone_by
 from tenure.operator.servers.pass_ import ServerPass
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.recovery import Recovery
@@ -109,6 +109,10 @@ class Servers:
         )
         self.queue: WorkQueue[ServerKey] = WorkQueue(measure(self._pass), on_error=report)
         self.cache.on_change = self.queue.wake
+
+    def look_after(self, tend: Tend) -> None:
+        """Who takes the events of an agent at work whose AgentProcess is gone."""
+        self._recovery.tend = tend
 
     def records_of(self, namespace: str) -> Records | None:
         """The records of a namespace; None: there is no durable store for it."""
