@@ -15,7 +15,7 @@ from tenure.model.records import SessionState
 from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.ports import OwnedServer, Recovering
 from tenure.operator.servers.rounds import Refused, Round
-from tenure.operator.servers.rows import flag_is_stale, profiles_of
+from tenure.operator.servers.rows import profiles_of
 from tenure.ownership.client import ControlClient
 from tenure.ownership.errors import ControlError, ForeignServer, NotAccepted, ShuttingDown
 from tenure.ownership.errors import Refused as RefusedByServer
@@ -215,14 +215,15 @@ class Publisher:
         if self._over(row):
             return TooLate()
         records = self._recovering.records
-        if flag_is_stale(executor, self._recovering.incarnation):
-            await records.inventory.clear_unstopped(executor.session_id)
         kept = await records.inventory.retracked(executor, execution.instance_id)
         # In the same breath as what follows: the deadline may have passed while the row was written.
         if self._over(row):
             return TooLate()
         if not kept:
-            return NotPublished(NotRetracked.NO_INSTANCE)
+            # Ended meanwhile: then its instance is nobody's. Else somebody has written it who knows more.
+            now = await records.inventory.of_session(executor.session_id)
+            ended = now is None or not now.live
+            return NotPublished(NotRetracked.NO_INSTANCE, StopReason.NO_RECORD if ended else None)
         self._store.put(self._recovering.key, self._recovering.incarnation, self._server.identity, execution)
         self._round.fates[row.id] = None
         self._round.tally.retracked += 1

@@ -14,7 +14,7 @@ from tenure.ownership.endpoint import ReadBudget
 from tenure.ownership.errors import NotAccepted
 from tenure.plan.adoption.gates import Deadline
 from tenure.plan.adoption.state import Recovery as Reached
-from tenure.storage.records import LaunchRefused
+from tenure.storage.records import DatabaseUnavailable, LaunchRefused
 
 LOST = ("stopped", "waiting_for_input", "review", ["abandoned"], True)
 GUARDED = ("running", "waiting_for_input", "review", ["abandoned"], True)
@@ -125,6 +125,23 @@ async def test_another_incarnation_tries_again_to_stop_what_could_not_be_stopped
     assert (row.unstopped_by, row.agent_execution_id) == (None, "twin")
 
 
+@pytest.mark.accept("S-002.16")
+@pytest.mark.parametrize("why", ["ambiguous", "lacking"])
+async def test_any_instance_that_cannot_be_stopped_guards_its_session_for_good(
+    double: Stage, why: str
+) -> None:
+    profile = "unheard-of" if why == "lacking" else "coder"
+    await double.session(instance="one", agent_profile=profile)
+    if why == "ambiguous":
+        await double.instance("two", "s-1")
+    stuck(double, "one")
+    operator = await double.recovered()
+    assert await double.alive() == {"one"}
+    assert [m.id for m in operator.recovery.report(KEY).unstopped] == ["one"]
+    assert (await double.row_of()).unstopped_by == NEW
+    await refused_for_good(double)
+
+
 async def test_a_stray_that_cannot_be_stopped_is_named(double: Stage) -> None:
     await double.instance("stray", "nobody")
     stuck(double, "stray")
@@ -197,6 +214,42 @@ async def test_a_read_that_uses_up_its_retries_is_not_a_missing_value(double: St
     assert operator.count("tenure_reconstruction_reads_exhausted_total", input="provider_session") == 1
     assert operator.count("tenure_instances_refused_missing_input_total", input="provider_session") == 0
     assert operator.recovery.report(KEY).refused == 0
+
+
+async def test_a_read_without_any_answer_is_exhausted_as_well(double: Stage) -> None:
+    await at_work(double)
+    del program(double).instances["i-s-1"].info["provider_session_id"]
+    program(double).lose["/api/v1/instances/i-s-1"] = 2
+    operator = await double.recovered()
+    assert operator.count("tenure_reconstruction_reads_exhausted_total", input="provider_session") == 1
+    assert operator.count("tenure_instances_refused_missing_input_total", input="provider_session") == 0
+
+
+async def test_an_agent_that_was_starting_when_it_was_seen_is_asked_again(double: Stage) -> None:
+    await at_work(double)
+    info = program(double).instances["i-s-1"].info
+    del info["provider_session_id"]
+    operator = double.operator()
+    recovering = operator.recovering()
+    await operator.recovery.take_guards(recovering)
+    await operator.recovery.enumerate(recovering)
+    info["provider_session_id"] = "p-2"
+    await operator.recovery.decide(recovering)
+    found = operator.store.get(KEY, "s-1")
+    assert found is not None and found.provider_session == "p-2"
+
+
+async def test_a_session_that_ended_while_it_was_rebuilt_leaves_no_agent_behind(double: Stage) -> None:
+    await at_work(double)
+    gate = program(double).hold[outcome("i-s-1")] = asyncio.Event()
+    operator = double.operator()
+    task = await deciding(operator)
+    await eventually(lambda: program(double).answers[outcome("i-s-1")[1]] > 0, within=WITHIN)
+    await double.records.executions.ended("s-1", "i-s-1")
+    gate.set()
+    await task
+    assert operator.tracked == set()
+    assert await double.alive() == set()
 
 
 async def test_a_read_that_answers_at_its_last_try_is_enough(double: Stage) -> None:
@@ -390,6 +443,48 @@ async def test_a_stop_that_fails_after_the_deadline_flags_its_session(double: St
     assert (await double.row_of()).unstopped_by == NEW
     assert [m.id for m in operator.recovery.report(KEY).unstopped] == ["twin"]
     await refused_for_good(double)
+
+
+@pytest.mark.accept("S-002.16")
+async def test_a_flag_that_cannot_be_written_is_written_later(
+    double: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await at_work(double)
+    gate = program(double).hold["DELETE", "/api/v1/instances/i-s-1"] = asyncio.Event()
+    stuck(double, "i-s-1")
+    operator = double.operator()
+    recovering = operator.recovering()
+    await operator.recovery.take_guards(recovering)
+    await operator.recovery.enumerate(recovering)
+    operator.deadline = Deadline.ELAPSED
+    await operator.recovery.decide(recovering)
+    write, failures = double.records.inventory.flag_unstopped, iter([True, True])
+
+    async def flag(*values: Any) -> bool:
+        if next(failures, False):
+            raise DatabaseUnavailable("store", "no connection")
+        return await write(*values)
+
+    monkeypatch.setattr(double.records.inventory, "flag_unstopped", flag)
+    monkeypatch.setattr("tenure.operator.servers.deciding.FLAG_AGAIN_SECONDS", 0.02)
+    gate.set()
+    async with asyncio.timeout(WITHIN):
+        await operator.recovery.quiet(KEY)
+    assert (await double.row_of()).unstopped_by == NEW
+
+
+async def test_what_is_launched_while_recovery_goes_on_is_none_of_its_business(double: Stage) -> None:
+    await at_work(double)
+    operator = double.operator()
+    recovering = operator.recovering()
+    await operator.recovery.take_guards(recovering)
+    await operator.recovery.enumerate(recovering)
+    await operator.recovery.decide(recovering)
+    await double.session("s-2", created_by=NEW)
+    await double.prompted("s-2")
+    await operator.conclude(recovering)
+    assert await double.state("s-2") == RUNS
+    assert operator.recovery.report(KEY).not_retracked == 0
 
 
 @pytest.mark.accept("S-003.7")
