@@ -36,6 +36,8 @@ class Memory:
     namespace_terminating: bool = False
     foreign: str = ""
     """The name of a child that somebody else has."""
+    rival: str = ""
+    """An older ControlServer of the same installation."""
     failures: int = 0
     """Of background work in a row."""
     detaching: bool = False

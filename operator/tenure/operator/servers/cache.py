@@ -84,6 +84,9 @@ class _Server:
     uid: str
     body: bytes
     selector: Selector | None
+    installation_id: str
+    """Empty for an object that is not understood."""
+    created_at: str
 
 
 class ServerCache:
@@ -114,6 +117,21 @@ class ServerCache:
             return None
         body: dict[str, Any] = json.loads(found.body)
         return body
+
+    def rival(self, key: ServerKey, uid: str) -> str:
+        """The name of an older ControlServer of the same installation, which has the only record that there is for it;
+        empty when there is none."""
+        mine = self._servers.entries.get(uid)
+        if mine is None or not mine.value.installation_id:
+            return ""
+        older = [
+            (other.created_at, other.uid, other.key.name)
+            for other in self._servers.values()
+            if other.key.namespace == key.namespace
+            and other.installation_id == mine.value.installation_id
+            and (other.created_at, other.uid) < (mine.value.created_at, uid)
+        ]
+        return min(older)[2] if older else ""
 
     def pods_of(self, owner_uid: str) -> tuple[ServerPodFacts, ...]:
         """The pods that this very object controls."""
@@ -242,13 +260,17 @@ def _read(raw: Mapping[str, Any]) -> tuple[_Server, int] | None:
         return None
     body = dict(raw)
     body["metadata"] = {key: value for key, value in meta.items() if key != "managedFields"}
+    selector, installation_id = None, ""
     try:
-        backend = parse_control_server(raw).spec.backend
-        selector = backend.selector if backend is not None else None
+        server = parse_control_server(raw)
+        installation_id = server.effective_installation_id
+        selector = server.spec.backend.selector if server.spec.backend is not None else None
     except UnreadableObject:
-        selector = None
+        pass
     packed = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
-    return _Server(ServerKey(namespace, name), uid, packed, selector), _version(meta)
+    created_at = str(meta.get("creationTimestamp") or "")
+    key = ServerKey(namespace, name)
+    return _Server(key, uid, packed, selector, installation_id, created_at), _version(meta)
 
 
 def _meta(raw: Mapping[str, Any]) -> Mapping[str, Any]:

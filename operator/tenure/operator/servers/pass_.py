@@ -61,6 +61,13 @@ class ServerPass:
 
     async def _go_round(self, key: ServerKey, raw: Mapping[str, Any], memory: Memory) -> float | None:
         waits: list[float] = []
+        memory.rival = self.tools.cache.rival(key, memory.uid)
+        if memory.rival:
+            # One record, one server: the other object was first.
+            self.tools.keeper.release(key)
+            sight = await self.observer.look(key, raw, memory)
+            await self.reporter.write(sight, Nothing(Idle.STALLED), memory)
+            return 3 * AGAIN
         for _ in range(LOOKS):
             sight = await self.observer.look(key, raw, memory)
             owner = sight.state.owner

@@ -56,7 +56,7 @@ class Reporter:
             silent=self._tools.keeper.silent(sight.key),
             refused=memory.refused,
             namespace_terminating=memory.namespace_terminating,
-            foreign=memory.foreign,
+            foreign=memory.foreign or _installation(sight, memory.rival),
         )
 
     async def write(self, sight: Sight, step: Step, memory: Memory) -> None:
@@ -105,6 +105,10 @@ class Reporter:
         }
         for told in announcements(before, after):
             self._events.emit(regarding, told.reason, told.note, warning=told.warning)
+
+
+def _installation(sight: Sight, rival: str) -> str:
+    return f"installation {sight.installation_id} (of ControlServer {rival})" if rival else ""
 
 
 def _pod_in_use(sight: Sight) -> SeenPod | None:
