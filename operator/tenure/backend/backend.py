@@ -137,6 +137,8 @@ class Backend:
 
         The session and its task are made if they are not there; a session that has ended is taken up again.
         ``env`` is added to the agent's environment; its values are stored nowhere. ``metadata`` is stored.
+        ``profile`` is a name in the ControlServer's ``agentProfiles``, ``default`` if none is given;
+        ``task_environment_id`` is the session's former one, or its task's name, if none is given.
         ``source_roots`` are directories that the agent may use beside its workspace. ``events`` False: what
         the agent says is not wanted (see ``Session.events``).
 
