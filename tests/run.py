@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,8 +20,11 @@ SUITES = {
     "e2e": ["tests/e2e"],
 }
 
-BESIDE = "tests/integration/agents"
-"""The part of the integration tests that runs beside the rest: it mostly waits, and takes about as long."""
+BESIDE = (
+    ("tests/integration/agents",),
+    ("tests/integration/servers", "tests/integration/hosted", "tests/integration/backend"),
+)
+"""Parts of the integration tests that run beside the rest: they mostly wait, and take about as long."""
 
 
 def pytest_command(suite: str, arguments: list[str]) -> list[str]:
@@ -39,26 +43,38 @@ def run(suite: str, arguments: list[str]) -> int:
 
 
 def run_side_by_side() -> int:
-    """The worse exit code of the two halves of the integration tests; the report of one follows the other's."""
+    """The worst exit code of the parts of the integration tests; the reports follow that of the rest."""
     command = [sys.executable, "-m", "pytest"]
-    with tempfile.TemporaryFile() as report:
-        beside = subprocess.Popen(
-            [*command, "-p", "no:cacheprovider", BESIDE], cwd=ROOT, stdout=report, stderr=subprocess.STDOUT
-        )
-        try:
-            print(f"{BESIDE} runs beside the others; its report follows theirs", flush=True)
-            others = subprocess.run(
-                [*command, *SUITES["integration"], f"--ignore={BESIDE}"], cwd=ROOT, check=False
+    parts = [[folder for folder in part if (ROOT / folder).is_dir()] for part in BESIDE]
+    with ExitStack() as stack:
+        beside = []
+        for part in parts:
+            report = stack.enter_context(tempfile.TemporaryFile())
+            process = subprocess.Popen(
+                [*command, "-p", "no:cacheprovider", *part], cwd=ROOT, stdout=report, stderr=subprocess.STDOUT
             )
-            code = beside.wait()
-        finally:
-            if beside.poll() is None:
-                beside.terminate()
-                beside.wait()
-        report.seek(0)
-        shutil.copyfileobj(report, sys.stdout.buffer)
-        sys.stdout.flush()
-    return max(others.returncode, code)
+            stack.callback(_end, process)
+            beside.append((process, report))
+        taken = [folder for part in parts for folder in part]
+        print(f"{', '.join(taken)} run beside the others; their reports follow", flush=True)
+        rest = subprocess.run(
+            [*command, *SUITES["integration"], *(f"--ignore={folder}" for folder in taken)],
+            cwd=ROOT,
+            check=False,
+        )
+        codes = [rest.returncode]
+        for process, report in beside:
+            codes.append(process.wait())
+            report.seek(0)
+            shutil.copyfileobj(report, sys.stdout.buffer)
+            sys.stdout.flush()
+    return max(codes)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    if process.poll() is None:
+        process.terminate()
+        process.wait()
 
 
 def run_e2e(arguments: list[str]) -> int:
