@@ -104,19 +104,16 @@ async def settle_rows(
     executors: Iterable[Executor],
     look_: Look,
     *,
-    only_dead: bool = False,
     dead_for_sure: bool = False,
 ) -> tuple[Executor, ...]:
     """What becomes of sessions that were not re-tracked, each in one transaction of its own; returns those whose row
-    is known to be dead. ``only_dead``: others are left as they are. ``dead_for_sure``: their pod has ended."""
+    is known to be dead. ``dead_for_sure``: their pod has ended."""
     dead: list[Executor] = []
     for executor in executors:
         row = row_of(executor, recovering.incarnation, None)
         verdict = RowVerdict.DEAD if dead_for_sure else judge_row(row, look_.view)
         if verdict is RowVerdict.DEAD:
             dead.append(executor)
-        elif only_dead:
-            continue
         await _settle(recovering, executor, row, verdict)
     return tuple(dead)
 

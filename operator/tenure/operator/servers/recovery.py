@@ -129,7 +129,7 @@ class Recovery:
         suspects = frozenset(_name(row) for row in _dead(recovering, rows, found))
         again = [row for row in rows if _name(row) in suspects & before]
         draining = await self._look_after(recovering, rows, again, found)
-        for row in await settle_rows(recovering, again, found, only_dead=True):
+        for row in await settle_rows(recovering, again, found):
             self._store.remove(recovering.key, row.session_id)
         self._suspects[recovering.key] = suspects
         self._remember(recovering, self._round(recovering), found, rows)
