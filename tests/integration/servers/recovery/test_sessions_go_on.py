@@ -25,6 +25,9 @@ async def test_a_server_without_sessions_is_recovered(stage: Stage) -> None:
 
 @pytest.mark.accept("S-002.1")
 @pytest.mark.accept("S-003.2")
+@pytest.mark.accept("S-003.3")
+@pytest.mark.accept("S-003.4")
+@pytest.mark.accept("S-003.5")
 async def test_a_running_turn_goes_on_and_nothing_about_its_session_changes(stage: Stage) -> None:
     await stage.session()
     await stage.prompted()
