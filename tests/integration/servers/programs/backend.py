@@ -9,6 +9,7 @@ SESSION/launch-N.json       launch the session for the N-th time: ``workspace``,
 SESSION/prompts/NNNN        its prompts; as many were given as the session has turns
 SESSION/allow               permission requests are answered with their first option
 SESSION/stop                end the session
+SESSION/hosted              an AgentProcess launches it: look for it
 =========================== ===============================================================================
 
 It appends to JOURNAL what it sees, a JSON object a line: ``started``, ``ready`` (server), ``found`` (sessions),
@@ -105,6 +106,9 @@ class Worker:
                 await self._drive(order, session, launch)
             elif launch is not None and not self._done(order, launch):
                 await self._launch(order, launch)
+            elif (order / "hosted").exists() and not (order / "stop").exists():
+                self._later[order.name] = time.monotonic() + LATER
+                await self.backend.resume_sessions()
         except (RetryableError, FinalError) as error:
             retryable = isinstance(error, RetryableError)
             journal(
