@@ -11,6 +11,10 @@ from tenure.plan.adoption.state import Attempt
 
 REDO_SECONDS = 1.0
 LONGEST_REDO = 15.0
+FIRST_START_PAUSE = 5.0
+LONGEST_START_PAUSE = 300.0
+STEADY_SECONDS = 600.0
+"""A server that lived this long did not crash at its start."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,12 @@ class Memory:
     namespace_terminating: bool = False
     foreign: str = ""
     """The name of a child that somebody else has."""
+    crashed: bool = False
+    """The server that is being replaced ended by itself, in the incarnation that it was made for."""
+    starts: int = 0
+    """Pods that were made shortly after each other."""
+    started_at: float | None = None
+    """When the latest one was made, by the monotonic clock."""
     rival: str = ""
     """An older ControlServer of the same installation."""
     failures: int = 0
@@ -52,7 +62,7 @@ class Memory:
         if self.attempt.incarnation != incarnation:
             self.attempt = Attempt(incarnation=incarnation)
             self.contact_began, self.superseded, self.upkeep_due = None, False, 0.0
-            self.verdict = None
+            self.verdict, self.crashed = None, False
             self.credentials.clear()
 
     def restart(self) -> None:
@@ -82,6 +92,20 @@ class Memory:
         if self.deadline(now) is not Deadline.RUNNING or self.contact_began is None:
             return None
         return self.contact_began + self.deadline_seconds - now
+
+    def started(self, now: float) -> None:
+        """A pod of a server was made."""
+        steady = self.started_at is not None and now - self.started_at >= STEADY_SECONDS
+        self.starts = 1 if steady else self.starts + 1
+        self.started_at = now
+
+    def start_wait(self, now: float) -> float:
+        """Seconds until another pod may follow one that ended by itself: more and more of them, like those of a
+        container in a crash loop."""
+        if self.started_at is None:
+            return 0.0
+        pause = min(FIRST_START_PAUSE * 2.0 ** min(self.starts - 1, 10), LONGEST_START_PAUSE)
+        return max(0.0, self.started_at + pause - now)
 
     def redo_after(self) -> float:
         """Seconds until background work that has failed is begun again."""

@@ -128,6 +128,7 @@ class Inheriting:
         )
         if record is not None and not record.vacant and record.adopted_by == step.incarnation:
             memory.restart()
+            memory.crashed = step.reason is None
         memory.said = ServerSaid()
         if step.reason is not None:
             memory.verdict = verdict_of(step.reason)

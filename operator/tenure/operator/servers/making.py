@@ -8,6 +8,7 @@ from tenure.operator.servers.rendering import blank_custody, bootstrap_secret
 from tenure.operator.servers.sight import SeenPod, Sight
 from tenure.operator.servers.tools import Tools, Went, records_of
 from tenure.plan.adoption import steps
+from tenure.plan.adoption.state import PodPhase
 from tenure.plan.servers import names
 
 
@@ -18,9 +19,15 @@ class Making:
         self._tools = tools
 
     async def create_bootstrap(self, step: steps.CreateBootstrap, sight: Sight, memory: Memory) -> Went:
+        ended = [p for p in sight.pods.values() if p.plan.phase is PodPhase.ENDED]
+        crashed = memory.crashed or any(p.facts.vacancy == step.vacancy for p in ended)
+        if crashed and memory.start_wait(self._tools.clock.monotonic()) > 0:
+            return Went.WAIT
         secret = bootstrap_secret(sight.resource, step.ordinal, step.vacancy, self._tools.clock.now())
         try:
             await self._tools.cluster.create_secret(sight.key.namespace, secret)
+        except Refused as error:
+            return _refused(memory, error)
         except AlreadyExists:
             found = await self._tools.cluster.get_secret(sight.key.namespace, secret.name)
             if found is not None and found.owner_uid != sight.uid:
@@ -36,6 +43,8 @@ class Making:
             except Conflict:
                 memory.foreign = body["metadata"]["name"]
                 return Went.WAIT
+            except Refused as error:
+                return _refused(memory, error)
         pod = self._tools.rendering.pod(sight.resource, step.ordinal, step.vacancy)
         try:
             made = await self._tools.cluster.create_pod(namespace, pod)
@@ -48,11 +57,8 @@ class Making:
                 self._tools.cache.put_pod(found, found=True)
             return Went.ON
         except Refused as error:
-            memory.refused = error.message or error.reason
-            memory.namespace_terminating = isinstance(error, NamespaceTerminating)
-            return Went.WAIT
-        memory.refused = memory.foreign = ""
-        memory.namespace_terminating = False
+            return _refused(memory, error)
+        memory.started(self._tools.clock.monotonic())
         memory.top_ordinal = max(memory.top_ordinal, step.ordinal)
         self._tools.cache.put_pod(made, found=True)
         return Went.ON
@@ -112,3 +118,10 @@ class Making:
             survival=step.survival,
         )
         return Went.ON
+
+
+def _refused(memory: Memory, error: Refused) -> Went:
+    """The API server takes nothing of ours as it is: a person is needed, or another namespace."""
+    memory.refused = error.message or error.reason
+    memory.namespace_terminating = isinstance(error, NamespaceTerminating)
+    return Went.WAIT

@@ -19,7 +19,7 @@ from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
 from tenure.plan.adoption.next_step import Plan, next_step
 from tenure.plan.adoption.state import NoSecret, PodPhase
-from tenure.plan.adoption.steps import Contact, Idle, Nothing, Owed
+from tenure.plan.adoption.steps import Contact, CreateBootstrap, Idle, Nothing, Owed
 from tenure.storage.errors import StorageError
 
 LOOKS = 40
@@ -68,6 +68,8 @@ class ServerPass:
             sight = await self.observer.look(key, raw, memory)
             await self.reporter.write(sight, Nothing(Idle.STALLED), memory)
             return 3 * AGAIN
+        # Whatever is in the way is met again.
+        memory.refused, memory.foreign, memory.namespace_terminating = "", "", False
         for _ in range(LOOKS):
             sight = await self.observer.look(key, raw, memory)
             owner = sight.state.owner
@@ -172,6 +174,8 @@ class ServerPass:
         until = memory.until_deadline(now)
         if until is not None and not recovered:
             waits.append(max(until, 0.05))
+        if isinstance(plan.step, CreateBootstrap) and not memory.refused:
+            waits.append(max(memory.start_wait(now), 0.5))
         if isinstance(plan.step, Contact):
             waits.append(AGAIN)
         if isinstance(plan.step, Nothing):

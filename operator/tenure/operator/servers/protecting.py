@@ -4,7 +4,7 @@ the spec has it now, and an empty server of an older spec replaced."""
 import structlog
 
 from tenure.cluster.calls import Companion
-from tenure.cluster.errors import Conflict
+from tenure.cluster.errors import Conflict, Refused
 from tenure.operator.servers.sight import SeenPod, Sight
 from tenure.operator.servers.tools import Tools, records_of
 from tenure.plan.adoption.state import PodPhase
@@ -66,8 +66,8 @@ async def _clear_away(tools: Tools, sight: Sight, named: set[str]) -> None:
 async def _ensure(tools: Tools, sight: Sight, kind: Companion, body: dict[str, object]) -> None:
     try:
         await tools.cluster.ensure(kind, sight.key.namespace, body)
-    except Conflict as error:
-        # Somebody else's object of that name: theirs it stays.
+    except (Conflict, Refused) as error:
+        # Somebody else's object of that name: theirs it stays. The agents go on without it.
         log.warning("a companion was not written", server=str(sight.key), kind=kind.name, error=str(error))
 
 

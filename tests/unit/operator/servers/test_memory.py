@@ -212,6 +212,19 @@ class TestMemory:
         memory.restart()
         assert (memory.attempt.lost, memory.attempt.guarded, memory.attempt.judged) == (True, False, "")
 
+    def test_servers_that_end_at_their_start_follow_each_other_more_and_more_slowly(self) -> None:
+        memory = Memory()
+        assert memory.start_wait(0) == 0
+        memory.started(100)
+        assert memory.start_wait(101) == 4
+        memory.started(105)
+        assert memory.start_wait(105) == 10
+        for _ in range(20):
+            memory.started(200)
+        assert memory.start_wait(200) == 300
+        memory.started(900)
+        assert memory.start_wait(900) == 5, "the one before had lived for long"
+
 
 class TestBackground:
     async def test_one_piece_at_a_time_for_each_server(self) -> None:
