@@ -85,7 +85,8 @@ class ServerCluster(Protocol):
 
     async def ensure(self, kind: Companion, namespace: str, body: Json) -> bool:
         """Create a companion, or bring one of ours (controller owner UID) to this ``spec``; True when something was
-        written. ``Conflict`` when somebody else's has the name."""
+        written. ``Conflict`` means that somebody else's has the name, and nothing else; ``Unavailable``: it is
+        being deleted, or keeps changing."""
 
     async def remove(self, kind: Companion, namespace: str, name: str, *, owner_uid: str) -> None:
         """Delete a companion if it is ours; absent or somebody else's: nothing happens."""

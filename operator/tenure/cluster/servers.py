@@ -15,11 +15,12 @@ from tenure.cluster.calls import (
     Verb,
 )
 from tenure.cluster.client import JSON_PATCH, KubernetesClient
-from tenure.cluster.errors import ApiError, Conflict, NotFound
+from tenure.cluster.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from tenure.cluster.ports import Json
 from tenure.cluster.server_ports import NewSecret, SecretObject
 from tenure.model.masked import Masked
 
+_TRIES = 4
 _STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -90,21 +91,35 @@ class KubernetesServerCluster(KubernetesAgentCluster):
 
     async def ensure(self, kind: Companion, namespace: str, body: Json) -> bool:
         """Create, or bring ours to this spec. A claim's spec is never changed: the API does not let us."""
-        resource, name = kind.value, body["metadata"]["name"]
-        found = await self._get(resource, namespace, name)
+        for _ in range(_TRIES):
+            found = await self._get(kind.value, namespace, body["metadata"]["name"])
+            if found is not None:
+                _refuse_foreign(found, body)
+                if "deletionTimestamp" in found["metadata"]:
+                    # A pod made now would wait for a claim that is gone: the next one is made when this one is.
+                    raise Unavailable(409, "Terminating", "what stands beside the pod is being deleted")
+                if kind is Companion.CLAIM or found.get("spec") == body.get("spec"):
+                    return False
+            try:
+                await self._put(kind.value, namespace, found, body)
+            except (AlreadyExists, Conflict, NotFound) as error:
+                # A controller wrote its status in between, or it came or went: whose it is has to be seen again.
+                if isinstance(error, NotFound) and found is None:
+                    raise
+                continue
+            return True
+        raise Unavailable(409, "Moving", "an object of ours keeps changing while it is corrected")
+
+    async def _put(self, resource: Resource, namespace: str, found: Json | None, body: Json) -> None:
         if found is None:
             await self._client.request(
                 Verb.CREATE, resource, namespace=namespace, body=body, query=[("fieldValidation", "Strict")]
             )
-            return True
-        _refuse_foreign(found, body)
-        if kind is Companion.CLAIM or found.get("spec") == body.get("spec"):
-            return False
-        meta = found["metadata"]
-        changed = {**found, "spec": body["spec"], "metadata": {**meta, **body["metadata"]}}
+            return
+        changed = {**found, "spec": body["spec"], "metadata": {**found["metadata"], **body["metadata"]}}
         changed.pop("status", None)
+        name = body["metadata"]["name"]
         await self._client.request(Verb.UPDATE, resource, namespace=namespace, name=name, body=changed)
-        return True
 
     async def remove(self, kind: Companion, namespace: str, name: str, *, owner_uid: str) -> None:
         """DELETE with a UID precondition, if it is ours."""
