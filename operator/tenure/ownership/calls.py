@@ -50,6 +50,7 @@ class Calls:
         self._expected_identity = expected_identity
         # The credential for which a proof has been seen.
         self._proven: Masked | None = None
+        self._proving = asyncio.Lock()
 
     def usable(self) -> Masked:
         credential = self.credential
@@ -99,9 +100,13 @@ class Calls:
 
     async def admit(self, lane: Lane, credential: Masked) -> None:
         """After this the credential may be sent on the lane."""
-        if self._endpoint.tls and self._proven is not None and self._proven == credential:
+        if not self._endpoint.tls:
+            await self._prove_on(lane, credential, first=False)
             return
-        await self._prove_on(lane, credential, first=False)
+        # One proof serves all calls that wait for it: each connection shows the same pinned key.
+        async with self._proving:
+            if self._proven is None or self._proven != credential:
+                await self._prove_on(lane, credential, first=False)
 
     async def _prove_on(self, lane: Lane, credential: Masked, *, first: bool) -> Identity:
         try:

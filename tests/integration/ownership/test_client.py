@@ -3,12 +3,15 @@
 import asyncio
 
 import pytest
-from tests.integration.ownership.site import Site, agentctl
+from tests.integration.ownership.site import Site, agentctl, tenure
 
 from tenure.model.masked import Masked
+from tenure.ownership.calls import Calls
 from tenure.ownership.endpoint import ReadBudget
 from tenure.ownership.errors import NoAnswer, NotAccepted, Refused, ShuttingDown
+from tenure.ownership.transport import Lane
 from tenure.protocol.errors import CredentialUnavailable
+from tenure.protocol.messages import Identity
 
 
 async def test_whoever_shakes_hands_owns_the_server_and_reads_its_details(site: Site) -> None:
@@ -215,3 +218,20 @@ async def test_many_calls_at_the_same_time_are_answered_each(site: Site) -> None
     async with await site.owned() as client:
         calls = [client.claim() for _ in range(20)] + [client.details() for _ in range(20)]
         await asyncio.gather(*calls)
+
+
+async def test_calls_that_wait_for_the_proof_of_a_pinned_server_share_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proofs = 0
+    prove_on = Calls._prove_on
+
+    async def counted(calls: Calls, lane: Lane, credential: Masked, *, first: bool) -> Identity:
+        nonlocal proofs
+        proofs += 1
+        return await prove_on(calls, lane, credential, first=first)
+
+    monkeypatch.setattr(Calls, "_prove_on", counted)
+    async with tenure(tls=True) as site, await site.owned() as client:
+        await asyncio.gather(*(client.instances() for _ in range(16)))
+    assert proofs == 1
