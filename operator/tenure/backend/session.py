@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -21,6 +21,7 @@ from tenure.protocol.errors import ProtocolViolation
 from tenure.protocol.frames import Action, Event, PermissionRequest, PermissionsList, Prompt, payload_of
 from tenure.storage.errors import DatabaseUnavailable, StorageError
 from tenure.storage.records import Executor
+from tenure.storage.records.types import Turn as TurnRecord
 
 log = logging.getLogger("tenure.backend")
 
@@ -45,6 +46,7 @@ class Session:
         self._turn: Turn | None = None
         self._stopping = False
         self._opening = asyncio.Lock()
+        self._next_turn: int | None = None
         self._mailbox = Mailbox(buffer, lambda _: self._follower.consumed())
         self._settling = Settling(
             core.records,
@@ -108,28 +110,12 @@ class Session:
         whatever dies. A caller that stops waiting does not take it back: it is ``open_turn`` then.
         ``RetryableError`` (``TURN_OPEN``): the former one is not over.
         """
-        prompt = _prompt(text, attachments)
-        async with self._opening:
-            self._refuse_over()
-            with translated():
-                record = await self._core.records.turns.open(
-                    self.id, self.instance_id, server_identity=self.server_identity
-                )
-            self._turn = Turn(record)
-            return await self._delivered(self._turn, prompt)
+        return await self._carried_out(self._prompted(_prompt(text, attachments)))
 
     async def resend(self, text: str, attachments: Sequence[JsonValue] = ()) -> Turn:
         """Give the text of ``open_turn`` again, under the key that it had: an agent that has it does not get it a
         second time. Does nothing for a turn that is known to have been accepted."""
-        prompt = _prompt(text, attachments)
-        async with self._opening:
-            self._refuse_over()
-            turn = self.open_turn
-            if turn is None:
-                raise FinalError(Final.BAD_REQUEST, "the session has no open turn")
-            return (
-                turn if turn.control_turn_id is not None else await self._delivered(turn, prompt, again=True)
-            )
+        return await self._carried_out(self._resent(_prompt(text, attachments)))
 
     async def cancel(self) -> None:
         """Ask the agent to end its turn early: the turn then ends as cancelled."""
@@ -269,9 +255,39 @@ class Session:
         if self.over is not None or self._stopping:
             raise FinalError(Final.SESSION_ENDED, f"the session is over ({self.over or 'stopping'})")
 
-    async def _delivered(self, turn: Turn, prompt: Prompt, *, again: bool = False) -> Turn:
-        """Deliver it, also when the caller stops waiting: a turn that is refused has to be ended."""
-        delivery = asyncio.create_task(self._deliver(turn, prompt, again=again), name=f"turn {turn.id}")
+    async def _prompted(self, prompt: Prompt) -> Turn:
+        async with self._opening:
+            self._refuse_over()
+            with translated():
+                self._turn = Turn(await self._opened())
+            return await self._deliver(self._turn, prompt)
+
+    async def _opened(self) -> TurnRecord:
+        """The next turn, in the database. One of which it is not known whether it came to be there is opened again
+        under the same number, until the answer is heard: it would be in the way of every other."""
+        turns = self._core.records.turns
+        while True:
+            if self._next_turn is None:
+                self._next_turn = await turns.fresh_id()
+            record = await turns.open(
+                self.id, self.instance_id, server_identity=self.server_identity, turn_id=self._next_turn
+            )
+            self._next_turn = None
+            if record.state is TurnState.OPEN:
+                return record
+
+    async def _resent(self, prompt: Prompt) -> Turn:
+        async with self._opening:
+            self._refuse_over()
+            turn = self.open_turn
+            if turn is None:
+                raise FinalError(Final.BAD_REQUEST, "the session has no open turn")
+            return turn if turn.control_turn_id is not None else await self._deliver(turn, prompt, again=True)
+
+    async def _carried_out(self, work: Coroutine[Any, Any, Turn]) -> Turn:
+        """Do it to its end, also when the caller stops waiting: a turn that was opened has to be delivered, and one
+        that is refused has to be ended."""
+        delivery = asyncio.create_task(work, name=f"a turn of {self.id}")
         self._deliveries.add(delivery)
         delivery.add_done_callback(self._delivery_ended)
         try:

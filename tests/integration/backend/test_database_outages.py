@@ -156,3 +156,62 @@ def raise_lost() -> None:
     from tenure.ownership.errors import NoAnswer
 
     raise NoAnswer("no answer in time")
+
+
+async def test_a_turn_of_which_nobody_heard_that_it_was_opened_is_the_one_that_the_next_prompt_opens(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit came through and the answer did not: it must not be in the way for ever."""
+    from tenure.storage.errors import DatabaseUnavailable
+    from tenure.storage.records.turns import Turns
+
+    real = Turns.open
+
+    async def answer_lost(self: Turns, *args: object, **more: object) -> object:
+        await real(self, *args, **more)  # type: ignore[arg-type]
+        raise DatabaseUnavailable("records", "no answer in time")
+
+    async with scene.backend() as backend:
+        session = await scene.launch(backend, events=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(Turns, "open", answer_lost)
+            for _ in range(2):
+                with pytest.raises(RetryableError) as refused:
+                    await session.prompt("say never")
+                assert refused.value.reason is Retry.DATABASE_UNAVAILABLE
+        assert await scene.turns() == ["open"]
+        async with asyncio.timeout(WITHIN):
+            assert (await (await session.prompt("say once")).outcome()).completed
+        assert await scene.turns() == ["completed"]
+        async with asyncio.timeout(WITHIN):
+            assert (await (await session.prompt("say twice")).outcome()).completed
+        assert [entry["text"] for entry in scene.told("prompt")] == ["say once", "say twice"]
+
+
+async def test_a_caller_that_stops_waiting_while_the_turn_is_opened_leaves_it_to_be_done(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tenure.storage.records.turns import Turns
+
+    real, opened, gate = Turns.open, asyncio.Event(), asyncio.Event()
+
+    async def slow(self: Turns, *args: object, **more: object) -> object:
+        record = await real(self, *args, **more)  # type: ignore[arg-type]
+        opened.set()
+        await gate.wait()
+        return record
+
+    monkeypatch.setattr(Turns, "open", slow)
+    async with scene.backend() as backend:
+        session = await scene.launch(backend, events=False)
+        asking = asyncio.create_task(session.prompt("say once"))
+        await opened.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+        gate.set()
+        turn = await scene.until(lambda: session.open_turn or session._turn)
+        async with asyncio.timeout(WITHIN):
+            assert (await turn.outcome()).completed
+        assert await scene.turns() == ["completed"]
+        assert len(scene.told("prompt")) == 1

@@ -84,15 +84,27 @@ class TurnName:
 class Turns(Rows):
     """The turns of one namespace."""
 
+    async def fresh_id(self) -> int:
+        """An id for ``open``, and for no other turn: whoever keeps it finds out whether an attempt of which the
+        answer was lost came through, by another one with it."""
+        return int(await self._transact(lambda connection: connection.fetchval(NEXT_ID)))
+
     async def open(
-        self, session_id: str, agent_execution_id: str, *, server_identity: str | None = None
+        self,
+        session_id: str,
+        agent_execution_id: str,
+        *,
+        server_identity: str | None = None,
+        turn_id: int | None = None,
     ) -> Turn:
         """Open a turn, before its prompt is sent with ``Turn.key``: session ``running``, task ``in_progress``.
 
-        ``server_identity``: of the server that the prompt will go to. Raises ``TurnRefused`` while the execution
-        is stopping or not live, or the session has an open turn.
+        ``server_identity``: of the server that the prompt will go to. ``turn_id``: from ``fresh_id``; the turn that
+        has it already is returned as it is. Raises ``TurnRefused`` while the execution is stopping or not live,
+        or the session has an open turn.
         """
-        turn_id = await self._transact(lambda connection: connection.fetchval(NEXT_ID))
+        if turn_id is None:
+            turn_id = await self.fresh_id()
 
         async def body(connection: Connection) -> Turn:
             session = await lock_session(connection, self._namespace, session_id)
