@@ -18,7 +18,10 @@ def main() -> int:
     print(
         "Tenure demo: three agents work through a queue. One is stopped through its resource, one through the"
     )
-    print("database, one crashes. No task may get lost, and none may be done twice.\n", flush=True)
+    print(
+        "database, one crashes. No task may get lost, and none may be done twice. Then a backend is killed while"
+    )
+    print("its agent works: the same process finishes its turn, for the next backend.\n", flush=True)
     began, target = time.monotonic(), cluster()
     ran_before = target.ready()
     try:
@@ -47,7 +50,7 @@ def main() -> int:
 def load(target: Cluster) -> None:
     """Build what is not in the cache yet, and make it known to the cluster; nothing is fetched after this."""
     build.helm()
-    target.load(images.tenure(TENURE), images.worker(), images.postgres(POSTGRES))
+    target.load(images.tenure(TENURE), images.worker(), images.session(), images.postgres(POSTGRES))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ class Stage:
 
     def uninstall(self) -> None:
         """Everything that was made: resources first, then the release, then the namespaces."""
-        self.kubectl("delete", "agentprocesses", "--all", "--wait=true", "--timeout=90s")
+        self.kubectl("delete", "deployments", "--all", "--wait=true", "--timeout=60s")
+        self.kubectl("delete", "agentprocesses,controlservers", "--all", "--wait=true", "--timeout=90s")
         run(["helm", "uninstall", "tenure", f"--namespace={self.system}", "--wait"])
         self.kubectl("delete", "namespace", self.system, self.agents, "--wait=false")
 

@@ -1,4 +1,4 @@
-"""The story: what is done to three agents, and what is seen of it, as it happens."""
+"""The story: what is done to three agents, and to a backend, and what is seen of it, as it happens."""
 
 import json
 import sys
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.demo.stage import Failed, Object, Stage
+from examples.demo.survival import Hosted, play
 from examples.worker.task_queue import REPORT, SCHEMA
 
 HERE = Path(__file__).resolve().parent
@@ -162,6 +163,25 @@ def summary(story: Story) -> bool:
     return counted["finished"] == counted["seeded"] and counted["lost"] == 0 and counted["done_twice"] == 0
 
 
+def second_act(story: Story) -> bool:
+    """A backend killed; True when its agent lived and finished its turn."""
+    console.print()
+    table = play(Hosted(story.stage, story.say, wait_for))
+    console.print()
+    console.print(table or "[red]an agent, or its work, was lost[/red]")
+    return table is not None
+
+
+def wait_for(what: str, met: Callable[[], bool], limit: float) -> float:
+    """Ask until ``met``; returns the seconds it took. Raises ``Late``."""
+    start = time.monotonic()
+    while time.monotonic() - start < limit:
+        if met():
+            return time.monotonic() - start
+        time.sleep(0.3)
+    raise Late(f"not within {limit:.0f} s: {what}")
+
+
 def main(tenure: str, postgres: str) -> int:
     """The exit code: 0 when no task was lost or done twice."""
     stage = Stage("tenure-demo-system", "tenure-demo", tenure, postgres)
@@ -179,7 +199,7 @@ def main(tenure: str, postgres: str) -> int:
         crash(story)
         start_again(story)
         finish(story)
-        good = summary(story)
+        good = summary(story) and second_act(story)
     except (Late, Failed) as error:
         story.say(f"[red]the demo failed: {error}[/red]")
         good = False

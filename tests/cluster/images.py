@@ -124,6 +124,21 @@ def worker(tag: str = "tenure-worker:dev") -> Path:
     )
 
 
+def session(tag: str = "tenure-session:dev") -> Path:
+    """The example agent and the demo's backend, on top of the project's image."""
+    examples = cache.REPOSITORY / "examples"
+    agent = [examples / "agent" / f"{name}.py" for name in ("agent", "journal", "turn", "work")]
+    texts = [examples / "agent" / "README.md", examples / "worker" / "README.md"]
+    return build_image(
+        examples / "demo" / "session" / "Dockerfile",
+        examples,
+        tag,
+        inputs=[*agent, *texts, examples / "demo" / "session" / "backend.py"],
+        base_archive=tenure(),
+        base_argument="TENURE_IMAGE",
+    )
+
+
 def build_image(
     dockerfile: Path,
     context: Path,

@@ -18,7 +18,7 @@ def stage() -> Iterator[Stage]:
     """The release, watching every namespace, and a queue that never runs dry."""
     target = cluster()
     os.environ.setdefault("KUBECONFIG", str(target.kubeconfig))
-    target.load(images.tenure(TENURE), images.worker(), images.postgres(POSTGRES))
+    target.load(images.tenure(TENURE), images.worker(), images.session(), images.postgres(POSTGRES))
     found = Stage("tenure-e2e-system", "tenure-e2e", TENURE, POSTGRES)
     found.install({"trialPostgresql.resources.limits.memory": "512Mi"})
     try:

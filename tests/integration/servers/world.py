@@ -77,11 +77,20 @@ class World:
 
     # The ControlServer
 
-    def manifest(self, name: str = NAME, *, floor_seconds: int = 0, **spec: Any) -> Object:
+    def manifest(
+        self,
+        name: str = NAME,
+        *,
+        floor_seconds: int = 0,
+        capabilities: str = "",
+        stubborn: bool = False,
+        **spec: Any,
+    ) -> Object:
         """A ControlServer with survival and the backend of ``deploy``; ``spec`` on top, whole fields.
 
         ``floor_seconds``: the server's program is one whose floor of the unowned period is so low; give it a
-        short ``idleTimeoutSeconds``, of which the period then is half.
+        short ``idleTimeoutSeconds``, of which the period then is half. ``capabilities``: it advertises these, as a
+        server of another version does. ``stubborn``: it answers a shutdown with 500.
         """
         env: list[Object] = [
             {"name": "TENURE_SERVER_WORKSPACE_ROOTS", "value": str(self.evidence.workspaces)},
@@ -89,6 +98,10 @@ class World:
         ]
         if floor_seconds:
             env.append({"name": "STAND_IN_FLOOR_MS", "value": str(1000 * floor_seconds)})
+        if capabilities:
+            env.append({"name": "STAND_IN_CAPABILITIES", "value": capabilities})
+        if stubborn:
+            env.append({"name": "STAND_IN_STUBBORN", "value": "1"})
         fields: Object = {
             "agentSurvival": "Enabled",
             "installationID": INSTALLATION,
@@ -448,19 +461,28 @@ async def all_of(*waits: Any) -> list[Any]:
 def environment(folder: Path) -> dict[str, str]:
     """What every container of the stand-in has: ``tenure`` is on its path, as in the image.
 
-    That program is the real one, but listens on its pod's own address (pods here share their ports), and has the
-    floor of the unowned period that the pod asks for.
+    That program is the real one, but listens on its pod's own address (pods here share their ports), and is as
+    ``World.manifest`` says in its variables.
     """
     program = folder / "bin" / "tenure"
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(
         f"#!{sys.executable}\n"
-        "import os\n"
+        "import os, sys\n"
         "if 'STAND_IN_ADDRESS' in os.environ:\n"
         "    os.environ['TENURE_SERVER_HOST'] = os.environ['STAND_IN_ADDRESS']\n"
         "if 'STAND_IN_FLOOR_MS' in os.environ:\n"
         "    from tenure.protocol import claims\n"
         "    claims.FLOOR_MS = int(os.environ['STAND_IN_FLOOR_MS'])\n"
+        "if 'STAND_IN_CAPABILITIES' in os.environ:\n"
+        "    from tenure.protocol import capabilities\n"
+        "    capabilities.ADVERTISED = frozenset(os.environ['STAND_IN_CAPABILITIES'].split(','))\n"
+        "if 'STAND_IN_STUBBORN' in os.environ and 'control-server' in sys.argv:\n"
+        "    from aiohttp import web\n"
+        "    from tenure.control.routes import Routes\n"
+        "    async def refuse(self, call):\n"
+        "        return web.json_response({'error': 'not now'}, status=500)\n"
+        "    Routes.shutdown = refuse\n"
         "from tenure.cli.main import app\n"
         "app()\n"
     )
