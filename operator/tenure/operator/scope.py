@@ -23,7 +23,7 @@ from tenure.operator.passes.agents import AgentPass
 from tenure.operator.passes.ledger import StopWriter
 from tenure.operator.queue import WorkQueue
 from tenure.operator.servers.ports import ServerKey
-from tenure.operator.servers.scope import Servers, known, until_known
+from tenure.operator.servers.scope import Servers, known, until_known, until_unknown
 from tenure.operator.sweep import Sweep
 from tenure.operator.tables import TableWatch
 from tenure.operator.watching import Watching
@@ -42,11 +42,9 @@ async def run_scope(context: OperatorContext) -> None:
     """Work until cancelled. An error of any part ends it; ``operator.main`` begins it again."""
     while True:
         why_not = await _why_not(context)
-        if not why_not:
-            await _work(context, with_servers=True)
-            return
-        log.warning("ControlServers are not looked after", why=why_not)
-        await _until_known(context)
+        if why_not:
+            log.warning("ControlServers are not looked after", why=why_not)
+        await _until_changed(context, with_servers=not why_not)
 
 
 async def _why_not(context: OperatorContext) -> str:
@@ -59,10 +57,11 @@ async def _why_not(context: OperatorContext) -> str:
             await asyncio.sleep(1.0)
 
 
-async def _until_known(context: OperatorContext) -> None:
-    """Work without ControlServers until they can be looked after."""
-    work = asyncio.create_task(_work(context, with_servers=False), name="scope without ControlServers")
-    look = asyncio.create_task(until_known(context.client, context.settings.namespaces), name="look for CRD")
+async def _until_changed(context: OperatorContext, *, with_servers: bool) -> None:
+    """Work until ControlServers can be looked after, or cannot any more."""
+    changed = until_unknown if with_servers else until_known
+    work = asyncio.create_task(_work(context, with_servers=with_servers), name="scope at work")
+    look = asyncio.create_task(changed(context.client, context.settings.namespaces), name="look for CRD")
     try:
         await asyncio.wait({work, look}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -83,3 +83,12 @@ async def test_agents_are_looked_after_and_servers_too_as_soon_as_it_may(
         await world.create()
         role(world, servers=True)
         await world.condition("Stalled", "True", "NoDurableStore")
+        role(world, servers=False)
+        seen = ""
+
+        async def noticed() -> bool:
+            nonlocal seen
+            seen += capfd.readouterr().out
+            return "ControlServers are not looked after" in seen
+
+        await eventually(noticed, within=WITHIN, what="the permission is missed")

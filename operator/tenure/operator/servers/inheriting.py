@@ -91,7 +91,9 @@ class Inheriting:
                 raise StopFailed("the server did not take the order to shut down")
 
         self._tools.keeper.release(sight.key)
-        self._tools.background.start(sight.key, "dismissal", incarnation, work)
+        owner = sight.state.owner
+        turn = owner.incarnation if owner is not None else ""
+        self._tools.background.start(sight.key, "dismissal", turn, work)
         memory.contact(self._tools.clock.monotonic())
         return Went.WAIT
 

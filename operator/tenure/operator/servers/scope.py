@@ -66,6 +66,18 @@ async def until_known(lister: Lister, namespaces: Iterable[str]) -> None:
             continue
 
 
+async def until_unknown(lister: Lister, namespaces: Iterable[str]) -> None:
+    """Return when they cannot be looked after any more: the definition was deleted, or a permission taken back. A watch
+    on what is not there would hold up all others. Two looks agree, for a permission may be on its way back."""
+    agreeing = 0
+    while agreeing < 2:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            agreeing = agreeing + 1 if await known(lister, namespaces) else 0
+        except ApiError:
+            continue
+
+
 class Servers:
     """Cache, queue and pass of ControlServers, for one scope."""
 
