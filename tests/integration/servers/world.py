@@ -483,6 +483,9 @@ def environment(folder: Path) -> dict[str, str]:
         "    async def refuse(self, call):\n"
         "        return web.json_response({'error': 'not now'}, status=500)\n"
         "    Routes.shutdown = refuse\n"
+        "if 'STAND_IN_PROGRAM' in os.environ and 'control-server' in sys.argv:\n"
+        "    import runpy\n"
+        "    runpy.run_path(os.environ['STAND_IN_PROGRAM'])\n"
         "from tenure.cli.main import app\n"
         "app()\n"
     )
