@@ -12,7 +12,7 @@ from tenure.model.masked import Masked
 from tenure.ownership.adoption import Adopter, Adoption
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint, ReadBudget
-from tenure.ownership.errors import ControlError, ForeignServer, NotAccepted
+from tenure.ownership.errors import ControlError, Doubt, ForeignServer, NotAccepted
 from tenure.ownership.files import FileCredentialStore
 from tenure.ownership.holding import Holding, StoreFailed
 from tenure.protocol.handover import HandOver
@@ -97,8 +97,10 @@ class LocalOwner:
                 await client.claim()
             except NotAccepted:
                 raise _lost("another owner has taken the control server over") from None
-            except ForeignServer:
-                raise _lost("the control server does not know our credential any more") from None
+            except ForeignServer as error:
+                if error.doubt is Doubt.PROOF and error.certain:
+                    raise _lost("the control server does not know our credential any more") from None
+                self._say(str(error))
             except ControlError as error:
                 self._say(str(error))
         return False
@@ -136,8 +138,15 @@ class LocalOwner:
         stored = await self._store.load()
         if stored is not None:
             identity = await self._identity()
-            if identity is None or identity == stored.server_identity:
-                return _judged(await adopter.adopt())
+            if identity is None:
+                # Nobody, or a program that is no control server and has the port for now: ours may be there later.
+                return _NOBODY
+            if identity == stored.server_identity:
+                adoption = await adopter.adopt()
+                if adoption.reason is not AdoptionReason.IDENTITY_MISMATCH:
+                    return _judged(adoption)
+                # Another server, or none, may have come in between.
+                return _judged(adoption) if await self._identity() == identity else _NOBODY
         nonce = await asyncio.to_thread(self._nonce)
         if nonce is None:
             return Adoption(AdoptionOutcome.REFUSED, AdoptionReason.CREDENTIAL_UNAVAILABLE)
@@ -191,6 +200,9 @@ def default_state(home: Path | str) -> Path:
     """Where the credential is kept unless somewhere else is named: beside the home, not in it."""
     path = Path(home)
     return path.with_name(f"{path.name}-owner") / "credential.json"
+
+
+_NOBODY = Adoption(AdoptionOutcome.NO_SERVER, AdoptionReason.NO_ANSWER)
 
 
 def _judged(adoption: Adoption) -> Adoption:

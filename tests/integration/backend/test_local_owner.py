@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tests.integration.backend.scene import WITHIN, Scene
 from tests.support.control import running_server
+from tests.support.impostors import Impostor, answer
 from tests.support.postgres import free_port
+from tests.support.wait import eventually
 
-from tenure.backend import Backend, Final, FinalError, LocalOwner, Over
+from tenure.backend import Backend, Final, FinalError, LocalOwner, Over, RetryableError
 from tenure.model.masked import Masked
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint
@@ -104,3 +106,49 @@ async def test_a_server_that_comes_later_is_waited_for(database_url: str, tmp_pa
             async with asyncio.timeout(WITHIN):
                 await ready
             assert backend.server_identity == server.identity
+
+
+async def test_a_program_that_has_the_address_between_two_servers_is_no_owner_and_is_waited_out(
+    database_url: str, tmp_path: Path
+) -> None:
+    await migrate_schema(Masked(database_url))
+    port, where = free_port("127.0.0.1"), tmp_path / "installation"
+
+    def owner() -> LocalOwner:
+        return LocalOwner(
+            f"http://127.0.0.1:{port}",
+            home=where / "home",
+            nonce_file=where / "nonce",
+            state=tmp_path / "owner" / "credential.json",
+            interval=0.05,
+        )
+
+    def stranger() -> Impostor:
+        return Impostor(lambda method, path, body: answer({"error": "no such page"}, 404), port=port)
+
+    async with contextlib.AsyncExitStack() as first:
+        backend = await first.enter_async_context(Backend.connect(owner(), database_url))
+        async with running_server(directory=where, flags={"port": port}) as server:
+            async with asyncio.timeout(WITHIN):
+                await backend.ready()
+            assert backend.server_identity == server.identity
+        async with stranger() as other:
+            with pytest.raises(RetryableError):
+                await backend.resume_sessions()
+            await eventually(lambda: other.connections > 10, within=WITHIN, what="it asks the stranger")
+            waiting = asyncio.create_task(backend.ready())
+            done, _ = await asyncio.wait({waiting}, timeout=0.2)
+            assert not done
+            await first.aclose()
+            await asyncio.wait({waiting})
+            async with Backend.connect(owner(), database_url) as second:
+                before, ready = other.connections, asyncio.create_task(second.ready())
+                await eventually(lambda: other.connections > before + 10, within=WITHIN, what="it asks again")
+                assert not ready.done()
+                await other.__aexit__(None, None, None)
+                async with running_server(directory=where, flags={"port": port}) as server:
+                    async with asyncio.timeout(WITHIN):
+                        await ready
+                    assert second.server_identity == server.identity
+        with contextlib.suppress(FinalError):
+            waiting.result()
