@@ -1,7 +1,7 @@
 """An operator that ends itself by SIGKILL around one of the steps by which it hosts an agent.
 
-``python -m tests.integration.hosted.dying STEP MOMENT``: STEP is a key of ``STEPS``, MOMENT ``before`` (nothing was sent)
-or ``after`` (it was carried out, and nobody heard of it). Its settings are those of ``tenure operator``.
+``python -m tests.integration.hosted.dying STEP MOMENT``: STEP is a key of ``STEPS``, MOMENT ``before`` (nothing was
+sent) or ``after`` (it was carried out, and nobody heard of it). Its settings are those of ``tenure operator``.
 """
 
 import os

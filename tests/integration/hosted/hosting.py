@@ -49,7 +49,7 @@ class Hosting:
         hosted: Object = {
             "controlServerRef": {"name": NAME},
             "sessionID": session or name,
-            "taskID": f"task-{session or name}",
+            "taskID": f"task-of-{session or name}",
             "agentProfile": session or name,
             "workspacePath": str(self.world.evidence.workspaces / (session or name)),
         }

@@ -83,14 +83,17 @@ class Departed:
             # Another server's: whoever looks after rows finds out whether it lives.
             return None
         turns = await records.turns.of_session(row.session_id, limit=1)
-        if turns and turns[0].state is TurnState.OPEN and not await self._grace_is_over(records, row):
+        turn = turns[0] if turns and turns[0].state is TurnState.OPEN else None
+        if turn is not None and not await self._grace_is_over(records, row):
             if place.control.spec.backend is None:
                 self._drive(place, row, server.identity)
             return AGAIN
         await self._drivers.release(place.key.namespace, row.session_id)
         execution = execution_of(records, server, client, row)
         words = place.control.spec.backend is None
-        ended = await execution.finish(state=None, failed=False, last_words=words)
+        ended = await execution.finish(
+            state=None, failed=False, last_words=words, cut=turn.id if turn is not None else None
+        )
         log.info("an agent whose resource is gone was stopped", session=row.session_id, ended=ended)
         return None
 

@@ -52,11 +52,15 @@ class Execution:
         if retained is not None:
             await self.apply(retained.turn_id, retained.event)
 
-    async def finish(self, *, state: SessionState | None, failed: bool, last_words: bool) -> bool:
-        """Stop the instance if it is there, and end its row; an open turn is abandoned. False: the row is not this
-        execution's any more, or is flagged as one that cannot be stopped."""
+    async def finish(
+        self, *, state: SessionState | None, failed: bool, last_words: bool, cut: int | None = None
+    ) -> bool:
+        """Stop the instance if it is there, and end its row; an open turn is abandoned, ``cut`` before that. False: the
+        row is not this execution's any more, or is flagged as one that cannot be stopped."""
         if last_words:
             await self.last_words()
+        if cut is not None:
+            await self.records.turns.abandon(cut)
         await self.client.delete(self.id)
         return await self.records.executions.ended(self.session, self.id, failed=failed, session_state=state)
 

@@ -43,13 +43,15 @@ class MarkStopping:
 class Finish:
     """Stop the instance if it is there, then end its row. An open turn is abandoned.
 
-    ``last_words``: an outcome that the server retains is applied first: there is nobody else to do it.
+    ``last_words``: an outcome that the server retains is applied first: there is nobody else to do it. ``cut``: a turn
+    whose grace is over; it is abandoned before the instance is stopped, or its end would pass for the agent's own.
     """
 
     instance: str
     state: SessionState | None
     failed: bool
     last_words: bool
+    cut: int | None = None
 
 
 Action = WriteStatus | Launch | Drive | MarkStopping | Finish

@@ -127,7 +127,10 @@ def _draining(observation: Observation, status: Status, stop: StopStatus, *, rea
     if observation.turn_open and not over and not gone:
         drive: list[Action] = [] if observation.server.backend else [Drive(stop.instance, None)]
         return _verdict(observation, facts, drive, DRAINING)
-    finish = Finish(stop.instance, None, failed=False, last_words=not observation.server.backend)
+    newest = observation.newest_turn
+    cut = newest.id if newest is not None and observation.turn_open and not gone else None
+    words = not observation.server.backend
+    finish = Finish(stop.instance, None, failed=False, last_words=words, cut=cut)
     return _verdict(observation, facts, [finish], DRAINING)
 
 
