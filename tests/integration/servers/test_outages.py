@@ -37,7 +37,7 @@ def phase(world: World, uid: str) -> str:
     return str(found[0]["status"].get("phase")) if found else "gone"
 
 
-@pytest.mark.accept("O-003.2")
+@pytest.mark.accept("O-003.2", "K-8")
 async def test_claims_go_on_without_api_server_lease_and_database(frail_world: World) -> None:
     world = frail_world
     async with world.operator(lease_seconds=3) as operator:
@@ -49,6 +49,8 @@ async def test_claims_go_on_without_api_server_lease_and_database(frail_world: W
         keeper = operator.contexts[-1].keeper
         await eventually(lambda: len(keeper) == 1, within=WITHIN, what="claims are renewed")
         await world.leave()
+        # It would claim as well: these claims are the operator's.
+        world.kubelet.kill(world.namespace, backend["metadata"]["name"], number=signal.SIGSTOP)
         world.server.freeze()
         try:
             with silent_api(world):
@@ -57,6 +59,7 @@ async def test_claims_go_on_without_api_server_lease_and_database(frail_world: W
                 assert len(keeper) == 1
         finally:
             world.server.thaw()
+            world.kubelet.kill(world.namespace, backend["metadata"]["name"], number=signal.SIGCONT)
         await eventually(operator.contexts[-1].leading, within=WITHIN, what="the Lease is won again")
         await asyncio.sleep(2 * PERIOD)
         assert phase(world, before["pod_uid"]) == "Running"
