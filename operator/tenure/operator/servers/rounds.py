@@ -74,42 +74,44 @@ class Round:
     told: bool = False
     stops: Stops = field(init=False)
     _tail: set[asyncio.Task[None]] = field(default_factory=set)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.stops = Stops(self.tally.heard)
 
     def later(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Work that goes on when the deadline has decided."""
-        task = asyncio.create_task(work(), name=name)
-        self._tail.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tail.discard(task)
-        if not task.cancelled():
-            task.exception()
+        self._start(self._tail, work(), name)
 
     def close_later(self, client: ControlClient) -> None:
         """Close it when nobody uses it any more."""
 
         async def close() -> None:
-            try:
-                others = [*self.stops.under_way, *(t for t in self._tail if t is not asyncio.current_task())]
-                if others:
-                    await asyncio.wait(others)
-            finally:
-                await client.aclose()
+            while others := (*self.stops.under_way, *self._tail):
+                await asyncio.wait(others)
+            await client.aclose()
 
-        self.later(close, "closing a client")
+        self._start(self._closing, close(), "closing a client")
 
     def cancel(self) -> tuple[asyncio.Task[None], ...]:
-        """Have everything end; returns the tasks that end now."""
-        tasks = (*self.stops.under_way, *self._tail)
-        for task in tasks:
+        """Have everything end; returns the tasks that end now. Clients are closed all the same: that is not cancelled,
+        for a task that was cancelled before it began would close nothing."""
+        for task in (*self.stops.under_way, *self._tail):
             task.cancel()
-        return tasks
+        return (*self.stops.under_way, *self._tail, *self._closing)
 
     async def quiet(self) -> None:
         """Wait until everything that goes on after the deadline has ended."""
-        while tasks := [*self.stops.under_way, *self._tail]:
+        while tasks := (*self.stops.under_way, *self._tail, *self._closing):
             await asyncio.wait(tasks)
+
+    def _start(self, tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            if not task.cancelled():
+                task.exception()
+
+        task.add_done_callback(ended)

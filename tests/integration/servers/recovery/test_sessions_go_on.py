@@ -1,5 +1,6 @@
 """Recovery of sessions whose agents survived their backend: real server, real agents, real PostgreSQL."""
 
+import asyncio
 import json
 
 import pytest
@@ -270,5 +271,7 @@ async def test_an_adoption_that_ends_after_the_deadline_lists_its_instances_and_
 async def test_a_hundred_survivors_are_recovered_within_the_deadline(double: Stage) -> None:
     for number in range(100):
         await double.session(f"s-{number}")
-    operator = await double.recovered()
+    operator = double.operator()
+    async with asyncio.timeout(30):
+        await operator.recover()
     assert len(operator.tracked) == 100

@@ -332,7 +332,6 @@ async def test_a_server_that_cannot_be_enumerated_loses_nothing(double: Stage) -
     assert (report.enumeration_failed, report.retracked, report.stopped) == (True, 0, 0)
 
 
-@pytest.mark.accept("O-002.3")
 async def test_a_server_that_is_somebody_elses_by_now_is_left_alone(double: Stage) -> None:
     await at_work(double)
     operator = await double.recovered()
@@ -485,6 +484,32 @@ async def test_what_is_launched_while_recovery_goes_on_is_none_of_its_business(d
     await operator.conclude(recovering)
     assert await double.state("s-2") == RUNS
     assert operator.recovery.report(KEY).not_retracked == 0
+
+
+async def test_an_operator_that_loses_its_lease_stops_nothing_any_more(double: Stage) -> None:
+    await at_work(double)
+    await double.instance("twin", "s-1")
+    await double.instance("stray", "nobody")
+    gates = [
+        program(double).hold.setdefault(("DELETE", f"/api/v1/instances/{name}"), asyncio.Event())
+        for name in ("twin", "stray")
+    ]
+    operator = double.operator()
+    task = await deciding(operator)
+    await eventually(lambda: program(double).answers["/api/v1/instances/twin"] > 0, within=WITHIN)
+    task.cancel()
+    async with asyncio.timeout(WITHIN):
+        await asyncio.wait([task])
+        await operator.aclose()
+    assert task.cancelled()
+    for gate in gates:
+        gate.set()
+    assert operator.tracked == set()
+    assert await double.state() == RUNS
+    # Whoever leads next does all of it.
+    program(double).hold.clear()
+    assert (await double.recovered()).tracked == {"s-1"}
+    assert await double.alive() == {"i-s-1"}
 
 
 @pytest.mark.accept("S-003.7")
