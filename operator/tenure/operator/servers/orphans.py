@@ -95,6 +95,9 @@ class Orphans:
         for row in rows:
             if row.agent_process_uid is None or row.unstopped_by == self._recovering.incarnation:
                 continue
+            if not self._is_here(row):
+                # Another server's: this one has no such instance, and that says nothing about its agent.
+                continue
             # One that drains while its AgentProcess is there is drained by that one's own passes.
             if await self._gone(self._recovering.key.namespace, row):
                 left += not await self._drain(row)
@@ -105,24 +108,32 @@ class Orphans:
         if row.status is not ExecutorStatus.STOPPING:
             await records.executions.stopping(row.session_id, row.agent_execution_id)
             row = await records.inventory.of_session(row.session_id) or row
-        if await self._at_work(row) and not await self._grace_is_over(row):
+        turn = await self._turn_in_hand(row)
+        if turn is not None and not await self._grace_is_over(row):
             self._tend(self._recovering, row)
             return False
-        return await self._stop(row)
+        return await self._stop(row, turn)
 
-    async def _at_work(self, row: Executor) -> bool:
+    def _is_here(self, row: Executor) -> bool:
+        server = self._recovering.server
+        return server is not None and row.container_identity in (server.pod_uid, server.identity)
+
+    async def _turn_in_hand(self, row: Executor) -> int | None:
         turns = await self._recovering.records.turns.of_session(row.session_id)
-        return any(turn.state is TurnState.OPEN for turn in turns)
+        return next((turn.id for turn in turns if turn.state is TurnState.OPEN), None)
 
     async def _grace_is_over(self, row: Executor) -> bool:
         """By the database's clock, since the row was marked."""
         waited = await self._recovering.records.inventory.now() - row.updated_at
         return waited >= timedelta(seconds=row.grace_seconds or 0)
 
-    async def _stop(self, row: Executor) -> bool:
-        """Its last words are heard, then it goes, then its row says so: a crash in between begins again."""
+    async def _stop(self, row: Executor, turn: int | None) -> bool:
+        """Its last words are heard, then it goes, then its row says so: a crash in between begins again. A turn that
+        outlasts the grace is abandoned before: how its agent ends is our doing, and no outcome of the turn."""
         try:
             await self._publisher.hear_last_words(row, row.agent_execution_id)
+            if turn is not None:
+                await self._recovering.records.turns.abandon(turn)
             await self._client.delete(row.agent_execution_id)
         except NotAccepted:
             raise

@@ -75,6 +75,17 @@ async def test_a_turn_that_outlasts_the_grace_is_abandoned(stage: Stage) -> None
     assert (state[0], state[3]) == ("stopped", ["abandoned"])
 
 
+async def test_a_session_on_another_server_is_not_released_because_this_one_does_not_know_it(
+    stage: Stage,
+) -> None:
+    await stage.row(**HOSTED, container_identity="pod-0", grace_seconds=0)
+    operator = asking(stage.operator(), None)
+    both = operator.recovering(present=frozenset({"pod-0", "pod-1"}))
+    for _ in range(2):
+        await operator.recovery.upkeep(both)
+    assert (await stage.row_of()).status.value == "running"
+
+
 async def test_a_session_whose_resource_is_there_or_unknown_is_left_alone(stage: Stage) -> None:
     await stage.session("s-1", **HOSTED)
     await stage.session("s-2", agent_process_uid="u-3")
