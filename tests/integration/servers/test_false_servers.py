@@ -12,7 +12,7 @@ import pytest
 from tests.integration.servers import changelings
 from tests.integration.servers.history import container_of, incarnation
 from tests.integration.servers.test_ownership import handed_over, recovered, running
-from tests.integration.servers.world import NAME, WITHIN, World
+from tests.integration.servers.world import WITHIN, World
 from tests.support.api import Object, path
 from tests.support.operator import RunningOperator
 from tests.support.wait import eventually
@@ -200,4 +200,6 @@ async def test_where_survival_is_off_only_a_server_is_stopped_that_proves_to_be_
         else:
             assert runs()
             assert await credential(world, server["metadata"]["name"]) == kept
-        assert world.status(NAME)["recoveredBy"] == incarnation(backend)
+        await world.until(
+            lambda s: s.get("recoveredBy") == incarnation(backend), what="the status names the new backend"
+        )

@@ -1,0 +1,170 @@
+"""An operator that dies right before or right after one of its writes: to the API server, the store or a control
+server.
+
+``python -m tests.integration.servers.fate before|after NUMBER`` is ``tenure operator`` that ends itself there, by
+SIGKILL. Within a process, a dead operator is one whose every further call waits for ever: it learns nothing, and
+nothing that it would do happens any more.
+"""
+
+import asyncio
+import functools
+import sys
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.crashing import kill_this_process
+
+from tenure.cluster.server_ports import ServerCluster
+from tenure.ownership.client import ControlClient
+from tenure.storage.records.executions import Executions
+from tenure.storage.records.inventory import Inventory
+from tenure.storage.records.servers import ControlServers
+from tenure.storage.records.transactions import Rows
+from tenure.storage.records.turns import Turns
+
+CLUSTER_READS = {"get_control_server", "get_agent_process", "get_pod", "get_secret", "create_event"}
+"""Nothing follows from an Event, so its loss is no state of its own."""
+STORE_WRITES = {
+    ControlServers: ("ensure", "vacate", "record", "confirm_rotation", "begin_recovery", "set_recovered"),
+    Inventory: ("flag_unstopped", "clear_unstopped", "retracked", "repair", "reconcile"),
+    Executions: ("stopping", "ended"),
+    Turns: ("apply", "abandon"),
+}
+SENT = ("handshake", "rotate", "confirm", "shutdown", "create", "delete", "acknowledge")
+ASKED = ("identity", "prove", "details", "claim", "instances", "instance", "outcome", "stream")
+
+_writing: ContextVar[str] = ContextVar("writing", default="")
+
+
+@dataclass
+class Fate:
+    """Of one operator: it dies at its write number ``at``, from 1; 0: of old age. ``after``: the write happens."""
+
+    at: int = 0
+    after: bool = False
+    end: Callable[[], object] = lambda: None
+    writes: list[str] = field(default_factory=list)
+    died: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def write(self, what: str, exchange: Callable[[], Awaitable[Any]]) -> Any:
+        """One write, if it lives."""
+        await self.alive()
+        self.writes.append(what)
+        due = len(self.writes) == self.at
+        if due and not self.after:
+            await self._die()
+        answer = await exchange()
+        if due:
+            await self._die()
+        await self.alive()
+        return answer
+
+    async def read(self, exchange: Callable[[], Awaitable[Any]]) -> Any:
+        """One question, if it lives; and it hears the answer only if it still does."""
+        await self.alive()
+        answer = await exchange()
+        await self.alive()
+        return answer
+
+    async def alive(self) -> None:
+        """Returns if it is."""
+        if self.died.is_set():
+            await asyncio.Event().wait()
+
+    async def _die(self) -> None:
+        self.end()
+        self.died.set()
+        await self.alive()
+
+
+class FatedCluster:
+    """A ``ServerCluster`` of an operator with a fate."""
+
+    def __init__(self, inner: ServerCluster, fate: Fate) -> None:
+        self._inner, self._fate = inner, fate
+
+    def __getattr__(self, name: str) -> Any:
+        inner, fate = getattr(self._inner, name), self._fate
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            def exchange() -> Any:
+                return inner(*arguments, **options)
+
+            if name in CLUSTER_READS:
+                return await fate.read(exchange)
+            return await fate.write(f"{name} {_subject(arguments)}", exchange)
+
+        return call
+
+
+def _subject(arguments: tuple[Any, ...]) -> str:
+    """The name that a call is about."""
+    about = arguments[1] if len(arguments) > 1 else ""
+    if isinstance(about, dict):
+        return str(about["metadata"]["name"])
+    return about if isinstance(about, str) else str(getattr(about, "name", about))
+
+
+def install(put: Callable[[type, str, Any], None], current: Callable[[], Fate]) -> None:
+    """Give every store and every client of this process the fate of the operator that lives in it. ``put`` is
+    ``setattr``, or what takes it back after a test."""
+
+    def fated(kind: type, name: str, *, writes: bool) -> None:
+        true = getattr(kind, name)
+
+        @functools.wraps(true)
+        async def call(*arguments: Any, **options: Any) -> Any:
+            def exchange() -> Any:
+                return true(*arguments, **options)
+
+            fate = current()
+            return await (fate.write(name, exchange) if writes else fate.read(exchange))
+
+        put(kind, name, call)
+
+    def labelled(kind: type, name: str) -> None:
+        true = getattr(kind, name)
+
+        @functools.wraps(true)
+        async def call(*arguments: Any, **options: Any) -> Any:
+            token = _writing.set(name)
+            try:
+                return await true(*arguments, **options)
+            finally:
+                _writing.reset(token)
+
+        put(kind, name, call)
+
+    for name in SENT:
+        fated(ControlClient, name, writes=True)
+    for name in ASKED:
+        fated(ControlClient, name, writes=False)
+    for kind, names in STORE_WRITES.items():
+        for name in names:
+            labelled(kind, name)
+    transact = Rows._transact
+
+    async def each_transaction(self: Rows, *arguments: Any, **options: Any) -> Any:
+        def exchange() -> Any:
+            return transact(self, *arguments, **options)
+
+        what, fate = _writing.get(), current()
+        return await (fate.write(f"store {what}", exchange) if what else fate.read(exchange))
+
+    put(Rows, "_transact", each_transaction)
+
+
+def main(moment: str, number: str) -> int:
+    """An operator whose process ends at that write."""
+    from tenure.operator.main import Parts
+    from tenure.operator.main import main as operate
+
+    fate = Fate(int(number), moment == "after", kill_this_process)
+    install(setattr, lambda: fate)
+    return operate(Parts(wrap_servers=lambda inner: FatedCluster(inner, fate)))  # type: ignore[arg-type,return-value]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
