@@ -35,6 +35,7 @@ from tenure.ownership.errors import (
     ShuttingDown,
 )
 from tenure.ownership.holding import CredentialStore, Holding, StoreConflict, StoreFailed
+from tenure.plan.adoption.gates import verdict_of
 from tenure.protocol.capabilities import REQUIRED, missing
 from tenure.protocol.messages import Details, Identity
 from tenure.protocol.proof import usable
@@ -94,7 +95,7 @@ class Adopter:
         """
         holding = await self.store.load()
         if holding is None:
-            return Adoption(AdoptionOutcome.NO_SERVER, AdoptionReason.NO_RECORD)
+            return _failed(AdoptionReason.NO_RECORD)
         async with self._client(holding) as client:
             if holding.adopted_by == self.incarnation:
                 return await self._finish(client, holding, self.clock() + self.deadline)
@@ -138,13 +139,13 @@ class Adopter:
         try:
             identity = await self._prove(client, holding)
             rotated = await self._until(limit, client.rotate)
-            lacking = missing(identity.capabilities, self.required)
-            if lacking:
-                return _failed(AdoptionReason.CAPABILITY_INCOMPATIBLE, identity)
             client.use(rotated.credential)
             details = await self._until(limit, client.details)
+            # In the order of ``plan.adoption.gates``: who it is comes before what it can do.
             if details.home_dir != holding.home_dir:
                 return _failed(AdoptionReason.IDENTITY_MISMATCH, identity)
+            if missing(identity.capabilities, self.required):
+                return _failed(AdoptionReason.CAPABILITY_INCOMPATIBLE, identity)
             taken = replace(
                 holding,
                 credential=rotated.credential,
@@ -236,9 +237,7 @@ class _Judged(Exception):
 
 
 def _failed(reason: AdoptionReason, identity: Identity | None = None) -> Adoption:
-    none = (AdoptionReason.NO_ANSWER, AdoptionReason.SHUTTING_DOWN, AdoptionReason.NO_RECORD)
-    outcome = AdoptionOutcome.NO_SERVER if reason in none else AdoptionOutcome.REFUSED
-    return Adoption(outcome, reason, identity=identity)
+    return Adoption(verdict_of(reason).outcome, reason, identity=identity)
 
 
 def _reason_of(error: ControlError) -> AdoptionReason:
