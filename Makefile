@@ -43,8 +43,9 @@ test-integration: setup ## A real control plane, a real PostgreSQL, real process
 test-e2e: setup ## A real node: the image, the chart, real pods
 	@$(BIN)/python -m tests.run e2e $(ARGS)
 
-test-deep: setup ## The searches over random histories, ten to twenty-five times as long
-	@TENURE_HYPOTHESIS=search $(BIN)/python -m pytest tests/properties tests/integration/storage/test_records_model.py $(ARGS)
+test-deep: setup ## The searches over random histories, ten to twenty-five times as long, and every crash of an adoption
+	@TENURE_HYPOTHESIS=search $(BIN)/python -m pytest tests/properties tests/integration/storage/test_records_model.py \
+		tests/integration/servers/test_crash_matrix.py $(ARGS)
 
 bench: setup ## Measure, as ratios to a floor of the same run; table on stdout, JSON in .cache/bench
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -163,7 +163,7 @@ def main(moment: str, number: str) -> int:
 
     fate = Fate(int(number), moment == "after", kill_this_process)
     install(setattr, lambda: fate)
-    return operate(Parts(wrap_servers=lambda inner: FatedCluster(inner, fate)))  # type: ignore[arg-type,return-value]
+    return operate(Parts(wrap_servers=lambda inner: FatedCluster(inner, fate)))
 
 
 if __name__ == "__main__":
