@@ -1,8 +1,15 @@
 """Where a ControlServer names no backend the operator drives the agent: its prompt is given once, whatever dies."""
 
+import json
+from base64 import b64encode
+
 from tests.integration.hosted.hosting import Hosting
+from tests.integration.servers.canaries import PLANTED
 from tests.integration.servers.world import WITHIN
+from tests.support.api import path
 from tests.support.wait import eventually
+
+KEY = f"{PLANTED}-model"
 
 
 async def test_a_prompt_is_done_and_its_session_is_over(hosting: Hosting) -> None:
@@ -122,6 +129,24 @@ async def test_requests_for_permission_are_answered_by_the_profile(hosting: Host
             answers = [entry["outcome"] for entry in world.evidence.agent(name, "permission")]
             assert len(answers) == 1
             assert answers[0].startswith(outcome)
+
+
+async def test_an_agent_gets_the_keys_of_its_profile_once_they_are_there(hosting: Hosting) -> None:
+    """And nobody else does: the world looks for them in logs, Events, statuses and rows."""
+    world = hosting.world
+    async with world.operator():
+        reference = {"secretKeyRef": {"name": "model", "key": "api-key"}}
+        env = [{"name": "MODEL_API_KEY", "valueFrom": reference}, {"name": "PLAIN", "value": "seen"}]
+        await hosting.server(agentProfiles=[hosting.profile("one", env=env)])
+        await hosting.create(prompt="environ environment")
+        found = await hosting.condition("Stalled", "True", "LaunchRejected")
+        assert found["message"] == "there is no key api-key in a Secret model"
+        key = b64encode(KEY.encode()).decode()
+        secret = {"metadata": {"name": "model"}, "data": {"api-key": key}}
+        await world.api.create(path("secrets", world.namespace), secret)
+        await hosting.phase("Stopped")
+        environment = json.loads((world.evidence.workspaces / "one" / "environment").read_text())
+        assert (environment["MODEL_API_KEY"], environment["PLAIN"]) == (KEY, "seen")
 
 
 async def test_what_is_in_the_way_is_said(hosting: Hosting) -> None:
