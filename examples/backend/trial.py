@@ -35,7 +35,10 @@ def prepare() -> None:
     print(f"database    PostgreSQL runs (process {running.pid}) and has the tables")
     print(f"nonce       {places.NONCE}: with it a backend will own the control server")
     print(f"workspaces  {places.WORKSPACES}: agents may work in there")
-    print("Next: start the control server.")
+    tenure = os.path.join(os.path.dirname(_python()), "tenure")
+    print("Next: start the control server:")
+    print(f"            {tenure} control-server --detach --home {places.HOME} \\")
+    print(f"              --nonce-file {places.NONCE} --workspace-root {places.WORKSPACES}")
 
 
 async def start(prompt: str | None, *, allow: bool, follow: bool) -> None:
@@ -72,7 +75,8 @@ def kill() -> None:
     server = places.control_server()
     if server is not None:
         print(f"server      process {server.pid} keeps what its agents say until somebody comes")
-    print("Next: start the backend again.")
+    print("Next: start the backend again:")
+    print(f"            {_python()} -m examples.backend start --allow --follow")
 
 
 async def remove() -> None:
@@ -106,7 +110,9 @@ async def _spawn(allow: bool) -> int:
         process.kill()
     if process.poll() is not None:
         last = places.LOG.read_text().strip().splitlines()[-1:]
-        raise CannotStart(f"the backend did not start: {' '.join(last)} (see {places.LOG})")
+        raise CannotStart(
+            f"the backend did not start: {' '.join(last).removeprefix('examples.backend: ')} (see {places.LOG})"
+        )
     return process.pid
 
 
@@ -157,7 +163,7 @@ def _told(one: dict[str, Any]) -> str:
     if turn is None:
         said = "no turn yet"
     elif turn["state"] == "open":
-        said = f"turn {turn['id']} is running, since {turn['seconds']} s"
+        said = f"turn {turn['id']} is running, for {turn['seconds']} s now"
     else:
         said = f"turn {turn['id']} is {turn['state']}, after {turn['seconds']} s"
     return f"agent       process {one['agent_pid']} works for {one['id']}: {said}"
