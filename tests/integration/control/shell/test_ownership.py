@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -13,6 +15,7 @@ from tests.support.wait import eventually
 
 from tenure.control.lifetime import EXIT_UNOWNED
 from tenure.control.owner import Owner
+from tenure.control.routes import NOT_PERMITTED
 from tenure.model.masked import Masked
 from tenure.protocol.capabilities import ADVERTISED
 from tenure.protocol.claims import renewal_interval
@@ -208,6 +211,80 @@ async def test_a_rotation_closes_every_stream_before_it_is_answered_and_no_peer_
     with pytest.raises(aiohttp.WSServerHandshakeError) as error:
         await client.http.ws_connect(refused, headers=bearer)
     assert error.value.status == 401
+
+
+@pytest.mark.accept("O-002.1")
+async def test_a_request_whose_credential_is_superseded_while_its_body_arrives_has_no_effect(
+    server: RunningServer, client: Asker
+) -> None:
+    old = await client.handshake()
+    order = {
+        "workspace_path": str(server.workspace()),
+        "agent_command": scripted_command(),
+        "session_id": "s",
+    }
+    body = json.dumps(order).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = (
+        f"POST {INSTANCES} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {old}\r\n"
+        f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
+    )
+    try:
+        async with asyncio.timeout(20):
+            writer.write(head.encode())
+            # So it was permitted.
+            assert b" 100 " in await reader.readline()
+            writer.write(body[:10])
+            _, new = await rotated(client, old)
+            writer.write(body[10:])
+            assert await reader.readline() == b"\r\n"
+            assert b" 403 " in await reader.readline()
+    finally:
+        writer.close()
+    assert await client.ask("GET", INSTANCES, token=new) == (200, {"instances": []})
+
+
+SLOW_UPGRADES = """
+import asyncio, os, sys
+from tenure.control import routes
+made, gate = routes.stream_socket, os.environ["GATE"]
+def slow():
+    socket = made()
+    prepare = socket.prepare
+    async def held(request):
+        open(gate + ".reached", "w").close()
+        while not os.path.exists(gate):
+            await asyncio.sleep(0.01)
+        return await prepare(request)
+    socket.prepare = held
+    return socket
+routes.stream_socket = slow
+from tenure.cli.main import app
+app()
+"""
+
+
+@pytest.mark.accept("O-002.2")
+async def test_a_stream_whose_credential_is_superseded_while_it_is_opened_is_not_attached(
+    tmp_path: Path,
+) -> None:
+    """The rotation has closed every stream by then, and this one would be none of them."""
+    gate = tmp_path / "gate"
+    program = (sys.executable, "-c", SLOW_UPGRADES, "control-server")
+    async with running_server(program=program, env={"GATE": str(gate)}) as server, asking(server) as client:
+        old = await client.handshake()
+        one = await client.create(old, scripted_command())
+        bearer = {"Authorization": f"Bearer {old}"}
+        path = f"{INSTANCES}/{one}/agent/stream"
+        opening = asyncio.create_task(client.http.ws_connect(path, headers=bearer))
+        await eventually((tmp_path / "gate.reached").exists, within=20)
+        await rotated(client, old)
+        gate.touch()
+        async with asyncio.timeout(20):
+            stream = await opening
+            ended = await stream.receive()
+        assert (ended.type, ended.data) == (aiohttp.WSMsgType.CLOSE, NOT_PERMITTED)
+        await stream.close()
 
 
 def server_streams(server: RunningServer) -> int:
