@@ -121,7 +121,7 @@ def crash(story: Story) -> None:
     story.until("tester holds a task", busy("tester"), 60)
     before = story.pod_of("tester")
     story.say("[cyan]kill -9 for the process of tester, in the middle of a task[/cyan]")
-    story.stage.kill_worker(before)
+    story.stage.kill_process(before)
     story.until("tester noticed", lambda agents: not phase("tester", "Running")(agents), 30)
     story.until(
         "tester runs again", lambda a: phase("tester", "Running")(a) and story.pod_of("tester") != before, 60

@@ -80,8 +80,7 @@ class Hosted:
 
     def kill_backend(self) -> None:
         """SIGKILL for its process; the kubelet starts the container again."""
-        name = self.backend()["metadata"]["name"]
-        self.stage.kubectl("exec", name, "--", "sh", "-c", "kill -9 $(cat /tmp/pid)")
+        self.stage.kill_process(self.backend()["metadata"]["name"])
 
     def recovered_after(self, incarnation: str) -> bool:
         """Whether recovery is over for another backend than that."""

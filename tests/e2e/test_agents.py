@@ -83,7 +83,7 @@ async def test_an_agent_that_outlives_its_grace_is_killed_and_called_ungraceful(
 async def test_a_killed_process_is_noticed_and_started_again_after_its_back_off(agents: Agents) -> None:
     agents.create("crash", shell=True)
     pod, first = await agents.busy("crash")
-    agents.stage.kill_worker(pod)
+    agents.stage.kill_process(pod)
     await eventually(
         lambda: agents.status("crash")["phase"] != "Running",
         within=10,
