@@ -158,7 +158,11 @@ def _ready_in(facts: Facts, phase: ServerPhase) -> Verdict:
         case ServerPhase.DETACHED:
             return FALSE, Reason.NO_BACKEND, "no backend runs; the server lives on for its unowned period"
         case ServerPhase.PENDING:
-            return FALSE, Reason.NO_BACKEND, "no backend runs, and no server is needed before one does"
+            message = (
+                "no backend runs, and no server is needed before one does: a backend is a pod that "
+                "spec.backend.selector matches and that has the label tenure.dev/role=backend"
+            )
+            return FALSE, Reason.NO_BACKEND, message
         case ServerPhase.RUNNING:
             return _running(facts)
 
