@@ -105,3 +105,28 @@ async def test_a_launch_is_refused_while_recovery_has_not_decided(hosting: Hosti
         assert len(world.evidence.pids("one")) == 1
         world.evidence.end("one")
         await hosting.phase("Running")
+
+
+@pytest.mark.parametrize(("step", "moment"), [("row", "after"), ("create", "before"), ("create", "after")])
+async def test_a_launch_goes_on_when_the_operator_died_in_it(
+    hosting: Hosting, step: str, moment: str
+) -> None:
+    """The backend lives, so nothing is recovered: the same instance is asked for again, and there is one agent."""
+    world = hosting.world
+    async with world.operator():
+        await hosting.server(backend=True)
+        await world.deploy()
+        await world.backend()
+    command = ("-m", "tests.integration.hosted.dying", step, moment)
+    async with world.operator_process(command=command) as first:
+        await hosting.create()
+        await eventually(lambda: first.process.poll() is not None, within=WITHIN, what="it dies")
+    meant = (await hosting.status())["instance"]["id"]
+    async with world.operator():
+        status = await hosting.phase("Running")
+        assert status["instance"]["id"] == meant
+        await eventually(lambda: len(world.evidence.living("one")) == 1, within=WITHIN, what="its agent")
+        assert len(world.evidence.pids("one")) == 1
+        await hosting.change(desiredState="StopRequested")
+        await hosting.phase("Stopped")
+        assert world.evidence.living("one") == []
