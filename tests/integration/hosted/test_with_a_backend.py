@@ -45,8 +45,8 @@ async def test_a_turn_is_cut_at_the_end_of_the_grace(hosting: Hosting) -> None:
         await world.evidence.began(note, within=WITHIN)
         await hosting.change(desiredState="StopRequested")
         status = await hosting.phase("Stopped")
-        assert status["stop"]["graceful"] is False
         assert await hosting.rows() == ("stopped", "waiting_for_input", "review", ["abandoned"])
+        assert status["stop"]["graceful"] is False
 
 
 async def test_a_prompt_in_the_resource_is_refused(hosting: Hosting) -> None:

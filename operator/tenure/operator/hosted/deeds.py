@@ -283,7 +283,9 @@ class Actor:
         if execution is None:
             return Done.LATER
         await self.drivers.release(sight.resource.namespace, execution.session)
-        ended = await execution.finish(state=action.state, failed=action.failed, last_words=action.last_words)
+        ended = await execution.finish(
+            state=action.state, failed=action.failed, last_words=action.last_words, cut=action.cut
+        )
         return Done.CHANGED if ended else Done.LATER
 
 
