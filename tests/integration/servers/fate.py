@@ -8,6 +8,7 @@ nothing that it would do happens any more.
 
 import asyncio
 import functools
+import re
 import sys
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -40,10 +41,14 @@ _writing: ContextVar[str] = ContextVar("writing", default="")
 
 @dataclass
 class Fate:
-    """Of one operator: it dies at its write number ``at``, from 1; 0: of old age. ``after``: the write happens."""
+    """Of one operator: it dies at its write number ``at``, from 1; 0: of old age. ``after``: the write happens.
+
+    ``spent``: instead it dies at its first write of a kind at which nobody has died yet, and adds it.
+    """
 
     at: int = 0
     after: bool = False
+    spent: set[str] | None = None
     end: Callable[[], object] = lambda: None
     writes: list[str] = field(default_factory=list)
     died: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,19 +57,28 @@ class Fate:
         """One write, if it lives."""
         await self.alive()
         self.writes.append(what)
-        due = len(self.writes) == self.at
+        due = len(self.writes) == self.at or (self.spent is not None and what not in self.spent)
+        if due and self.spent is not None:
+            self.spent.add(what)
         if due and not self.after:
             await self._die()
-        answer = await exchange()
-        if due:
-            await self._die()
-        await self.alive()
+        try:
+            answer = await exchange()
+        except Exception:
+            # A refusal is an answer, too.
+            await self._if_alive(due)
+            raise
+        await self._if_alive(due)
         return answer
 
     async def read(self, exchange: Callable[[], Awaitable[Any]]) -> Any:
         """One question, if it lives; and it hears the answer only if it still does."""
         await self.alive()
-        answer = await exchange()
+        try:
+            answer = await exchange()
+        except Exception:
+            await self.alive()
+            raise
         await self.alive()
         return answer
 
@@ -72,6 +86,12 @@ class Fate:
         """Returns if it is."""
         if self.died.is_set():
             await asyncio.Event().wait()
+
+    async def _if_alive(self, due: bool) -> None:
+        """Returns if it has not died meanwhile, and does not now."""
+        if due:
+            await self._die()
+        await self.alive()
 
     async def _die(self) -> None:
         self.end()
@@ -100,11 +120,12 @@ class FatedCluster:
 
 
 def _subject(arguments: tuple[Any, ...]) -> str:
-    """The name that a call is about."""
+    """The name that a call is about, whatever the ordinal in it."""
     about = arguments[1] if len(arguments) > 1 else ""
     if isinstance(about, dict):
-        return str(about["metadata"]["name"])
-    return about if isinstance(about, str) else str(getattr(about, "name", about))
+        about = about["metadata"]["name"]
+    name = about if isinstance(about, str) else str(getattr(about, "name", about))
+    return re.sub(r"-\d+(?=-|$)", "-N", name)
 
 
 def install(put: Callable[[type, str, Any], None], current: Callable[[], Fate]) -> None:
@@ -161,7 +182,7 @@ def main(moment: str, number: str) -> int:
     from tenure.operator.main import Parts
     from tenure.operator.main import main as operate
 
-    fate = Fate(int(number), moment == "after", kill_this_process)
+    fate = Fate(int(number), moment == "after", end=kill_this_process)
     install(setattr, lambda: fate)
     return operate(Parts(wrap_servers=lambda inner: FatedCluster(inner, fate)))
 
