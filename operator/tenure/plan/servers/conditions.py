@@ -246,8 +246,8 @@ def _recovered(facts: Facts, phase: ServerPhase) -> Verdict:
         message = "recovery is over; sessions without an outcome at the deadline wait for input"
         return TRUE, Reason.DEADLINE_ELAPSED, message
     if report.retracked or report.not_retracked or report.stopped:
-        counts = f"{report.retracked} re-tracked, {report.not_retracked} not re-tracked"
-        return TRUE, Reason.RECOVERED, f"recovery is over: {counts}"
+        counts = f"sessions re-tracked: {report.retracked}, not re-tracked: {report.not_retracked}"
+        return TRUE, Reason.RECOVERED, f"recovery is over; {counts}"
     return TRUE, Reason.NOTHING_TO_RECOVER, "there was nothing to be recovered"
 
 
