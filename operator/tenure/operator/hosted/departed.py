@@ -9,7 +9,7 @@ import structlog
 
 from tenure.model.adoption import HistorySetting, PermissionPolicy
 from tenure.model.control_server import ControlServer
-from tenure.model.records import ExecutorStatus, TurnState
+from tenure.model.records import ExecutorStatus, SessionState, TurnState
 from tenure.operator.hosted.clients import Clients
 from tenure.operator.hosted.driver import Orders
 from tenure.operator.hosted.drivers import Drivers
@@ -91,8 +91,13 @@ class Departed:
         await self._drivers.release(place.key.namespace, row.session_id)
         execution = execution_of(records, server, client, row)
         words = place.control.spec.backend is None
+        # Without a backend the session was for one prompt: it is over when that is done, whoever heard of it.
+        done = words and bool(turns) and turns[0].state is TurnState.COMPLETED
         ended = await execution.finish(
-            state=None, failed=False, last_words=words, cut=turn.id if turn is not None else None
+            state=SessionState.COMPLETED if done else None,
+            failed=False,
+            last_words=words,
+            cut=turn.id if turn is not None else None,
         )
         log.info("an agent whose resource is gone was stopped", session=row.session_id, ended=ended)
         return None

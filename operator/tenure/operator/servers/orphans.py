@@ -12,7 +12,7 @@ import structlog
 
 from tenure.cluster.errors import ApiError
 from tenure.cluster.server_ports import ServerCluster
-from tenure.model.records import ExecutorStatus, TurnState
+from tenure.model.records import ExecutorStatus, SessionState, TurnState
 from tenure.operator.servers.ports import Recovering
 from tenure.operator.servers.publishing import Publisher
 from tenure.ownership.client import ControlClient
@@ -140,5 +140,15 @@ class Orphans:
         except ControlError as error:
             log.warning("an instance did not stop", session=row.session_id, error=str(error))
             return False
-        await self._recovering.records.executions.ended(row.session_id, row.agent_execution_id)
+        await self._recovering.records.executions.ended(
+            row.session_id, row.agent_execution_id, session_state=await self._over(row)
+        )
         return True
+
+    async def _over(self, row: Executor) -> SessionState | None:
+        """Without a backend the session was for one prompt: it is over when that is done, whoever heard of it."""
+        if self._recovering.resource.spec.backend is not None:
+            return None
+        turns = await self._recovering.records.turns.of_session(row.session_id, limit=1)
+        done = bool(turns) and turns[0].state is TurnState.COMPLETED
+        return SessionState.COMPLETED if done else None
