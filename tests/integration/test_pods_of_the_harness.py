@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.support.api import AdminClient, Object, path
 from tests.support.cluster import api, control_plane, namespace
 from tests.support.kubelet import Kubelet
-from tests.support.volumes import require_mounts
+from tests.support.volumes import CHECKOUT, require_mounts
 from tests.support.wait import eventually
 
 __all__ = ["api", "control_plane", "namespace"]
@@ -109,6 +109,18 @@ async def test_a_pod_waits_for_a_secret_that_is_not_optional(
     assert kubelet.log(namespace, "waits") == ""
     await api.create(path("secrets", namespace), secret(nonce="one"))
     await said(kubelet, namespace, "waits", "files [('nonce', 'one')]")
+
+
+async def test_a_pod_that_mounts_over_the_checkout_still_finds_its_programs(
+    api: AdminClient, kubelet: Kubelet, namespace: str
+) -> None:
+    require_mounts()
+    above = str(CHECKOUT.parent)
+    program = f"import os; print('sees', os.listdir({above!r}), os.path.isfile({str(CHECKOUT)!r} + '/pyproject.toml'))"
+    volumes = [{"name": "tmp", "emptyDir": {}}]
+    await api.create(path("pods", namespace), pod("over", program, mounts={above: "tmp"}, volumes=volumes))
+    await said(kubelet, namespace, "over", f"sees ['{CHECKOUT.name}'] True")
+    assert (CHECKOUT / "pyproject.toml").is_file()
 
 
 async def test_a_claim_outlives_pods_and_an_empty_directory_only_restarts(

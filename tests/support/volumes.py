@@ -25,6 +25,8 @@ from tests.support.api import AdminClient, Object, path
 
 _KINDS = {"secret": ("secrets", "secretName"), "configMap": ("configmaps", "name")}
 _NEVER_CREATED = Path("/")
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where the programs are that containers run; it may lie below ``/tmp``, on which pods mount their own."""
 
 
 class StartRefused(Exception):
@@ -91,6 +93,8 @@ class PodVolumes:
                 found.append(
                     Mount(source / wanted.get("subPath", ""), Path(wanted["mountPath"]), read_only=read_only)
                 )
+        if any(CHECKOUT.is_relative_to(mount.target) for mount in found):
+            found.append(Mount(CHECKOUT, CHECKOUT, read_only=False))
         return found
 
     def ground(self) -> Path:

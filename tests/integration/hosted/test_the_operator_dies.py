@@ -1,14 +1,20 @@
 """The operator drives an agent, and is killed around each of its steps: the prompt is done once all the same."""
 
+import os
+
 import pytest
 from tests.integration.hosted.dying import STEPS
 from tests.integration.hosted.hosting import Hosting
 from tests.integration.servers.world import WITHIN
 from tests.support.wait import eventually
 
+DEEP = os.environ.get("TENURE_HYPOTHESIS") == "search"
+BOTH = [(step, moment) for step in STEPS for moment in ("before", "after")]
+MOMENTS = BOTH if DEEP else BOTH[::5]
+"""A death costs some ten seconds of two operators' lives: every fifth place, and all of them in ``make test-deep``."""
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("step", list(STEPS))
+
+@pytest.mark.parametrize(("step", "moment"), MOMENTS)
 async def test_the_prompt_is_done_once_whatever_dies(hosting: Hosting, step: str, moment: str) -> None:
     world = hosting.world
     await hosting.server()
