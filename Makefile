@@ -45,7 +45,7 @@ test-e2e: setup ## A real node: the image, the chart, real pods
 
 test-deep: setup ## The searches over random histories, ten to twenty-five times as long, and every crash of an adoption
 	@TENURE_HYPOTHESIS=search $(BIN)/python -m pytest tests/properties tests/integration/storage/test_records_model.py \
-		tests/integration/servers/test_crash_matrix.py $(ARGS)
+		tests/integration/servers/test_crash_matrix.py tests/integration/hosted/test_the_operator_dies.py $(ARGS)
 
 bench: setup ## Measure, as ratios to a floor of the same run; table on stdout, JSON in .cache/bench
 	@$(BIN)/python -m tests.bench $(ARGS)

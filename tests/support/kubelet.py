@@ -35,6 +35,8 @@ from tests.support.node import (
 from tests.support.volumes import PodVolumes, StartRefused
 
 LEASE_SECONDS = 3.0
+WATCH_SECONDS = "15"
+"""A stream that went silent is noticed by the next list."""
 REFRESH_SECONDS = 0.5
 """How often mounted Secrets are read again."""
 _NO_ANSWER = (aiohttp.ClientError, TimeoutError, OSError)
@@ -90,12 +92,16 @@ class Kubelet:
         tasks = [*self._loops, *(pod.task for pod in self._pods.values() if pod.task is not None)]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
         for pod in self._pods.values():
             for container in pod.containers:
                 await container.kill()
         if self._own_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
+        for end in ends[: len(self._loops)]:
+            # A node whose loop failed sees nothing any more: say that, and not what the test then missed.
+            if isinstance(end, Exception):
+                raise end
 
     # What tests do to it
 
@@ -172,7 +178,7 @@ class Kubelet:
                     self._lose(pod)
                 version = listed["metadata"]["resourceVersion"]
                 async for kind, item in self.client.watch(
-                    path("pods"), resourceVersion=version, timeoutSeconds="300"
+                    path("pods"), resourceVersion=version, timeoutSeconds=WATCH_SECONDS
                 ):
                     if kind == "DELETED":
                         found = self._pods.get(item["metadata"]["uid"])
