@@ -5,8 +5,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,17 @@ class World:
 
     # The operator
 
-    def operator(self, **options: Any) -> AbstractAsyncContextManager[RunningOperator]:
-        """The real operator, in this process, on this namespace."""
+    @asynccontextmanager
+    async def operator(self, **options: Any) -> AsyncIterator[RunningOperator]:
+        """The real operator, in this process, on this namespace. Its metrics are searched for secrets, too."""
         options.setdefault("databases", [database(self.url)])
         options.setdefault("namespaces", [self.namespace])
-        return running_operator(self.plane, **options)
+        async with running_operator(self.plane, **options) as operator:
+            try:
+                yield operator
+            finally:
+                pages = [context.metrics.render().decode() for context in operator.contexts]
+                self.texts += [("the metrics page", page) for page in pages]
 
     def operator_process(self, **options: Any) -> AbstractAsyncContextManager[OperatorProcess]:
         """The same in a process of its own."""
