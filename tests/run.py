@@ -21,8 +21,8 @@ SUITES = {
 }
 
 BESIDE = (
-    ("tests/integration/agents",),
-    ("tests/integration/servers", "tests/integration/hosted", "tests/integration/backend"),
+    ("tests/integration/agents", "tests/integration/hosted", "tests/integration/backend"),
+    ("tests/integration/servers",),
 )
 """Parts of the integration tests that run beside the rest: they mostly wait, and take about as long."""
 
