@@ -342,9 +342,7 @@ if DEEP:  # two runs for each write of each case: an hour
                 await die_in_turn(await new_world(), case, fates, [Fate(number, after)])
 
 
-    @pytest.mark.accept("K-2")
-
-
+@pytest.mark.accept("K-2")
 @pytest.mark.parametrize(
     "number", range(1, 16) if DEEP else (2, 5, 8), ids=lambda number: f"at-write-{number}"
 )
