@@ -112,9 +112,9 @@ async def test_a_command_is_run_and_counts_as_busy(start: Start, workspace: Path
     await link.prompt("run echo out; echo err >&2; exit 3", ())
     assert host.texts == ["ran: 3 out\nerr\n"]
     assert not link.busy
+    os.mkfifo(workspace / "fifo")  # before: without it the command is over at once
     await link.prompt("start cat fifo; touch done", ())
     assert link.busy
-    os.mkfifo(workspace / "fifo")
     await link.prompt("run exit 0", ())
 
 
