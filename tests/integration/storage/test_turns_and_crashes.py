@@ -76,8 +76,8 @@ async def test_a_turn_whose_answer_was_lost_is_the_one_that_is_open(
 async def test_a_foreign_deadlock_is_tried_again(scene: Scene) -> None:
     """Somebody at a psql prompt locks in another order than ours."""
     other = await scene.server.connect(scene.database)
-    # The victim is whoever waits longest before looking: ours looks at once.
-    await scene.execute(f"ALTER DATABASE \"{scene.database}\" SET deadlock_timeout = '50ms'")
+    # The victim is who looks first, and each looks once: ours, when the other has had time to wait, too.
+    await scene.execute(f"ALTER DATABASE \"{scene.database}\" SET deadlock_timeout = '3s'")
     await other.execute("SET deadlock_timeout = '60s'; BEGIN; SELECT 1 FROM tenure.tasks FOR UPDATE")
     fresh = Records(scene.records._pool._url, namespace="team-a", limit=20)
     applying = asyncio.create_task(fresh.turns.apply(TurnName(turn=scene.turn.id), DONE))
