@@ -75,19 +75,8 @@ class KubernetesAgentCluster:
         self, namespace: str, name: str, *, uid: str, resource_version: str, status: Json
     ) -> Json:
         """Replace ``status`` as a whole; ``Conflict`` when the object is not the one that was read."""
-        # A merge patch of /status ignores a wrong UID; the tests of a JSON patch are honoured.
-        patch: list[Json] = [
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        return await self._client.request(
-            Verb.PATCH,
-            AGENT_PROCESS_STATUS,
-            namespace=namespace,
-            name=name,
-            body=patch,
-            content_type=JSON_PATCH,
+        return await self._replace_status(
+            AGENT_PROCESS_STATUS, namespace, name, uid=uid, resource_version=resource_version, status=status
         )
 
     async def create_event(
@@ -100,6 +89,26 @@ class KubernetesAgentCluster:
         )
         with contextlib.suppress(NotFound, Conflict):
             await self._client.request(Verb.CREATE, EVENTS, namespace=regarding["namespace"], body=body)
+
+    async def _replace_status(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        *,
+        uid: str,
+        resource_version: str,
+        status: Json,
+    ) -> Json:
+        # A merge patch of /status ignores a wrong UID; the tests of a JSON patch are honoured.
+        patch: list[Json] = [
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        return await self._client.request(
+            Verb.PATCH, resource, namespace=namespace, name=name, body=patch, content_type=JSON_PATCH
+        )
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> Json | None:
         try:

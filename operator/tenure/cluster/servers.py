@@ -14,7 +14,7 @@ from tenure.cluster.calls import (
     Resource,
     Verb,
 )
-from tenure.cluster.client import JSON_PATCH, KubernetesClient
+from tenure.cluster.client import KubernetesClient
 from tenure.cluster.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from tenure.cluster.ports import Json
 from tenure.cluster.server_ports import NewSecret, SecretObject
@@ -144,25 +144,6 @@ class KubernetesServerCluster(KubernetesAgentCluster):
         except ApiError as error:
             refused = type(error)(error.status, error.reason, "the Secret was not written")
         raise refused
-
-    async def _replace_status(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        *,
-        uid: str,
-        resource_version: str,
-        status: Json,
-    ) -> Json:
-        patch: list[Json] = [
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": resource_version},
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        return await self._client.request(
-            Verb.PATCH, resource, namespace=namespace, name=name, body=patch, content_type=JSON_PATCH
-        )
 
 
 def _owner_uid(found: Mapping[str, object]) -> str:

@@ -96,17 +96,17 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
 
     Raises ``UnreadableObject`` when it has no name, namespace or UID; everything else is optional.
     """
-    meta, spec, status = _mapping(raw, "metadata"), _mapping(raw, "spec"), _mapping(raw, "status")
+    meta, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     if not all(isinstance(meta.get(key), str) for key in ("name", "namespace", "uid")):
         raise UnreadableObject("a pod without name, namespace or UID")
     owner = _controller(meta)
-    statuses = {str(s.get("name")): s for s in _mappings(status, "containerStatuses")}
-    containers = [str(c.get("name")) for c in _mappings(spec, "containers")]
+    statuses = {str(s.get("name")): s for s in mappings(status, "containerStatuses")}
+    containers = [str(c.get("name")) for c in mappings(spec, "containers")]
     agent_name = containers[0] if containers else ""
     deleted_at = read_time(meta.get("deletionTimestamp"))
     grace = _integer(meta.get("deletionGracePeriodSeconds"))
     target = next(
-        (c for c in _mappings(status, "conditions") if c.get("type") == "DisruptionTarget"),
+        (c for c in mappings(status, "conditions") if c.get("type") == "DisruptionTarget"),
         {},
     )
     return PodView(
@@ -124,7 +124,7 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
         grace_seconds=grace if deleted_at else _integer(spec.get("terminationGracePeriodSeconds")),
         disrupted=target.get("status") == "True",
         disruption=str(target.get("reason", "")) if target.get("status") == "True" else "",
-        annotations={str(k): str(v) for k, v in _mapping(meta, "annotations").items()},
+        annotations={str(k): str(v) for k, v in mapping(meta, "annotations").items()},
         all_ended=_all_ended(containers, spec, status),
         departed=departed,
     )
@@ -132,10 +132,10 @@ def read_pod(raw: Mapping[str, Any], *, departed: bool = False) -> PodView:
 
 def _all_ended(containers: Sequence[str], spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     sidecars = [
-        str(c.get("name")) for c in _mappings(spec, "initContainers") if c.get("restartPolicy") == "Always"
+        str(c.get("name")) for c in mappings(spec, "initContainers") if c.get("restartPolicy") == "Always"
     ]
-    told = (*_mappings(status, "containerStatuses"), *_mappings(status, "initContainerStatuses"))
-    ended = {str(s.get("name")) for s in told if "terminated" in _mapping(s, "state")}
+    told = (*mappings(status, "containerStatuses"), *mappings(status, "initContainerStatuses"))
+    ended = {str(s.get("name")) for s in told if "terminated" in mapping(s, "state")}
     return bool(containers) and ended.issuperset((*containers, *sidecars))
 
 
@@ -150,8 +150,8 @@ def _before(moment: datetime | None, seconds: int) -> datetime | None:
 
 
 def _agent(status: Mapping[str, Any]) -> AgentContainer:
-    state = _mapping(status, "state")
-    running, terminated = _mapping(state, "running"), _mapping(state, "terminated")
+    state = mapping(status, "state")
+    running, terminated = mapping(state, "running"), mapping(state, "terminated")
     if "terminated" in state:
         return AgentContainer(
             started=terminated.get("startedAt") is not None,
@@ -169,22 +169,24 @@ def _agent(status: Mapping[str, Any]) -> AgentContainer:
             container_id=str(status.get("containerID", "")),
             started_at=read_time(running.get("startedAt")),
         )
-    waiting = _mapping(state, "waiting")
+    waiting = mapping(state, "waiting")
     return AgentContainer(
         reason=str(waiting.get("reason", ""))[:64], message=str(waiting.get("message", ""))[:256]
     )
 
 
 def _controller(meta: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((o for o in _mappings(meta, "ownerReferences") if o.get("controller") is True), {})
+    return next((o for o in mappings(meta, "ownerReferences") if o.get("controller") is True), {})
 
 
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """The object at ``key``; empty when there is none."""
     value = raw.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _mappings(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def mappings(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects in the list at ``key``; what is none is left out."""
     value = raw.get(key)
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 

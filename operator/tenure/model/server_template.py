@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import ConfigDict, Field
 
+from tenure.model.verbatim import Refused, ShownAs, judged_by, refusals, refused_in
 from tenure.model.wire import WireModel, rule, rules
 
 SERVER_CONTAINER = "server"
@@ -26,42 +25,26 @@ NOT_OF_THE_SERVER: dict[str, str] = {
 }
 """Fields that may not be set of the control server's own container, with their sentences."""
 
-REFUSED: dict[str, tuple[str, str]] = {
-    "hostNetwork": (
-        "self.hostNetwork == false",
-        "hostNetwork must be left out: who may reach a server is told by addresses of pods",
+REFUSED: dict[str, Refused] = {
+    "hostNetwork": Refused(
+        "hostNetwork must be left out: who may reach a server is told by addresses of pods", harmless=False
     ),
-    "hostname": ("", f"hostname must be left out: {_HOST_NAME}"),
-    "hostnameOverride": ("", f"hostnameOverride must be left out: {_HOST_NAME}"),
-    "setHostnameAsFQDN": (
-        "self.setHostnameAsFQDN == false",
-        f"setHostnameAsFQDN must be left out: {_HOST_NAME}",
-    ),
-    "restartPolicy": (
-        "self.restartPolicy == 'Never'",
+    "hostname": Refused(f"hostname must be left out: {_HOST_NAME}"),
+    "hostnameOverride": Refused(f"hostnameOverride must be left out: {_HOST_NAME}"),
+    "setHostnameAsFQDN": Refused(f"setHostnameAsFQDN must be left out: {_HOST_NAME}", harmless=False),
+    "restartPolicy": Refused(
         "restartPolicy must be Never or left out: one pod is one lifetime of a server; "
         "after its end the operator makes another",
+        harmless="Never",
     ),
 }
-"""Fields of a pod spec that a server's template may not set: the CEL exception (a harmless value), the sentence."""
-
-_HARMLESS: dict[str, object] = {"hostNetwork": False, "setHostnameAsFQDN": False, "restartPolicy": "Never"}
+"""Fields of a pod spec that a server's template may not set."""
 
 
 def _refusals() -> list[dict[str, str]]:
-    found = []
-    for name, (exception, sentence) in REFUSED.items():
-        cel = f"!has(self.{name})" + (f" || {exception}" if exception else "")
-        found.append(rule(cel, sentence, reason="FieldValueForbidden", field=f".{name}"))
     grace = "self.terminationGracePeriodSeconds"
-    found.append(
-        rule(
-            f"!has({grace}) || ({grace} >= {MIN_GRACE} && {grace} <= {MAX_GRACE})",
-            _GRACE,
-            field=".terminationGracePeriodSeconds",
-        )
-    )
-    return found
+    bounds = f"!has({grace}) || ({grace} >= {MIN_GRACE} && {grace} <= {MAX_GRACE})"
+    return [*refusals(REFUSED), rule(bounds, _GRACE, field=".terminationGracePeriodSeconds")]
 
 
 class ServerPodMetadata(WireModel):
@@ -192,27 +175,13 @@ def refusal_of_server(template: Mapping[str, Any]) -> str | None:
     for name, sentence in NOT_OF_THE_SERVER.items():
         if name in own:
             return sentence
-    for name, (_, sentence) in REFUSED.items():
-        if name in spec and spec[name] != _HARMLESS.get(name, ...):
-            return sentence
+    if refused := refused_in(spec, REFUSED):
+        return refused
     grace = spec.get("terminationGracePeriodSeconds", MIN_GRACE)
     if not isinstance(grace, int) or not MIN_GRACE <= grace <= MAX_GRACE:
         return _GRACE
     return None
 
 
-def _checked(template: dict[str, Any]) -> dict[str, Any]:
-    if sentence := refusal_of_server(template):
-        raise ValueError(sentence)
-    return template
-
-
-class _ShownAsServerTemplate:
-    """The schema of a verbatim template is that of ``ServerPodTemplate``."""
-
-    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(ServerPodTemplate.__pydantic_core_schema__)
-
-
-VerbatimServerTemplate = Annotated[dict[str, Any], AfterValidator(_checked), _ShownAsServerTemplate()]
+VerbatimServerTemplate = Annotated[dict[str, Any], judged_by(refusal_of_server), ShownAs(ServerPodTemplate)]
 """A server's pod template exactly as it is stored: a plain dict, not to be changed."""

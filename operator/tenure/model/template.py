@@ -7,49 +7,34 @@ written, and the API server judges it with its own words.
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import ConfigDict, Field
 
+from tenure.model.verbatim import Refused, ShownAs, judged_by, refusals, refused_in
 from tenure.model.wire import WireModel, rule, rules
 
 _HOST_NAME = "agents are told apart by the pod's own name, which is the host name that they see"
 
-REFUSED: dict[str, tuple[str, str]] = {
-    "hostNetwork": (
-        "self.hostNetwork == false",
+REFUSED: dict[str, Refused] = {
+    "hostNetwork": Refused(
         "hostNetwork must be left out: agents run in the pod network, under their pods' own names",
+        harmless=False,
     ),
-    "hostname": ("", f"hostname must be left out: {_HOST_NAME}"),
-    "hostnameOverride": ("", f"hostnameOverride must be left out: {_HOST_NAME}"),
-    "setHostnameAsFQDN": (
-        "self.setHostnameAsFQDN == false",
-        f"setHostnameAsFQDN must be left out: {_HOST_NAME}",
+    "hostname": Refused(f"hostname must be left out: {_HOST_NAME}"),
+    "hostnameOverride": Refused(f"hostnameOverride must be left out: {_HOST_NAME}"),
+    "setHostnameAsFQDN": Refused(f"setHostnameAsFQDN must be left out: {_HOST_NAME}", harmless=False),
+    "terminationGracePeriodSeconds": Refused(
+        "terminationGracePeriodSeconds must be left out: spec.drain.gracePeriodSeconds sets it"
     ),
-    "terminationGracePeriodSeconds": (
-        "",
-        "terminationGracePeriodSeconds must be left out: spec.drain.gracePeriodSeconds sets it",
-    ),
-    "restartPolicy": (
-        "self.restartPolicy == 'Never'",
+    "restartPolicy": Refused(
         "restartPolicy must be Never or left out: one pod is one lifetime of the agent; "
         "spec.restartPolicy says what follows its end",
+        harmless="Never",
     ),
 }
-"""Fields of a pod spec that an agent's template may not set: the CEL exception (a harmless value), the
-sentence."""
+"""Fields of a pod spec that an agent's template may not set."""
 
-_HARMLESS: dict[str, object] = {"hostNetwork": False, "setHostnameAsFQDN": False, "restartPolicy": "Never"}
 _NO_SPEC = "spec must be given: a pod spec with at least one container"
 _NO_CONTAINER = "containers must name at least one container; the first one is the agent"
-
-
-def _refusals() -> list[dict[str, str]]:
-    found = []
-    for name, (exception, sentence) in REFUSED.items():
-        cel = f"!has(self.{name})" + (f" || {exception}" if exception else "")
-        found.append(rule(cel, sentence, reason="FieldValueForbidden", field=f".{name}"))
-    return found
 
 
 class PodTemplateMetadata(WireModel):
@@ -88,7 +73,7 @@ class PodTemplateSpec(WireModel):
                 reason="FieldValueRequired",
                 field=".containers",
             ),
-            *_refusals(),
+            *refusals(REFUSED),
         ),
     )
 
@@ -148,24 +133,8 @@ def refusal_of(template: Mapping[str, Any]) -> str | None:
         or not all(isinstance(c, Mapping) for c in containers)
     ):
         return _NO_CONTAINER
-    for name, (_, sentence) in REFUSED.items():
-        if name in spec and spec[name] != _HARMLESS.get(name, ...):
-            return sentence
-    return None
+    return refused_in(spec, REFUSED)
 
 
-def _checked(template: dict[str, Any]) -> dict[str, Any]:
-    if sentence := refusal_of(template):
-        raise ValueError(sentence)
-    return template
-
-
-class _ShownAsPodTemplate:
-    """The schema of a verbatim template is that of ``PodTemplate``."""
-
-    def __get_pydantic_json_schema__(self, _: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(PodTemplate.__pydantic_core_schema__)
-
-
-VerbatimTemplate = Annotated[dict[str, Any], AfterValidator(_checked), _ShownAsPodTemplate()]
+VerbatimTemplate = Annotated[dict[str, Any], judged_by(refusal_of), ShownAs(PodTemplate)]
 """A pod template exactly as it is stored: a plain dict, not to be changed."""

@@ -14,6 +14,7 @@ import structlog
 
 from tenure.cluster.errors import ApiError
 from tenure.cluster.ports import AgentCluster
+from tenure.model.objects import API_VERSION
 from tenure.model.reasons import EventReason
 from tenure.model.redaction import one_line
 
@@ -26,6 +27,11 @@ REFILL = 10.0
 QUEUE_LIMIT = 1000
 _REMEMBERED = 5000
 _LOG_NOTE = 1024
+
+
+def regarding(kind: str, namespace: str, name: str, uid: str) -> dict[str, str]:
+    """One of our resources, as an Event names it."""
+    return {"apiVersion": API_VERSION, "kind": kind, "namespace": namespace, "name": name, "uid": uid}
 
 
 @dataclass(frozen=True, slots=True)

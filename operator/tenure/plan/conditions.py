@@ -3,6 +3,7 @@
 Messages hold no age and no countdown: a status that changes by itself would be written for ever.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,6 +23,9 @@ from tenure.plan.rows import RowVerdict
 from tenure.plan.starts import StartVerdict
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+
+Verdict = tuple[ConditionStatus, ConditionReason, str]
+"""A condition's status, reason and sentence."""
 
 _STOP_REASONS = {
     StopOrigin.RESOURCE: ConditionReason.STOP_BY_RESOURCE,
@@ -87,7 +91,6 @@ def phase_of(facts: Facts) -> Phase:
 
 def conditions_of(observation: Observation, facts: Facts, phase: Phase) -> tuple[Condition, ...]:
     """All five, in a fixed order; each keeps its transition time for as long as its status stays."""
-    before = {c.type: c for c in observation.resource.status.conditions}
     verdicts = {
         ConditionType.READY: _ready(observation, facts, phase),
         ConditionType.ALIVE: _alive(observation, facts),
@@ -95,17 +98,18 @@ def conditions_of(observation: Observation, facts: Facts, phase: Phase) -> tuple
         ConditionType.STOPPED: _stopped(facts, phase),
         ConditionType.STALLED: _stalled(observation),
     }
-    generation = observation.resource.metadata.generation
+    return conditions_from(verdicts, observation.resource, observation.now)
+
+
+def conditions_from(
+    verdicts: Mapping[ConditionType, Verdict], resource: AgentProcess, now: datetime
+) -> tuple[Condition, ...]:
+    """Conditions of a resource, in the order of ``verdicts``; each keeps its transition time for as long as its
+    status stays."""
+    before = {c.type: c for c in resource.status.conditions}
+    generation = resource.metadata.generation
     return tuple(
-        Condition(
-            type=kind,
-            status=verdict[0],
-            observed_generation=generation,
-            last_transition_time=_since(before.get(kind), verdict[0], observation.now),
-            reason=verdict[1],
-            message=verdict[2],
-        )
-        for kind, verdict in verdicts.items()
+        _condition(kind, verdict, before.get(kind), generation, now) for kind, verdict in verdicts.items()
     )
 
 
@@ -119,24 +123,25 @@ def stalled_by_spec(status: Status, generation: int, why: str, now: datetime) ->
         if kind is not ConditionType.STALLED and kind in before:
             return before[kind]
         verdict = (TRUE, ConditionReason.INVALID_SPEC, why) if kind is ConditionType.STALLED else unseen
-        return Condition(
-            type=kind,
-            status=verdict[0],
-            observed_generation=generation,
-            last_transition_time=_since(before.get(kind), verdict[0], now),
-            reason=verdict[1],
-            message=verdict[2],
-        )
+        return _condition(kind, verdict, before.get(kind), generation, now)
 
     kinds = tuple(condition(kind) for kind in ConditionType)
     return status.model_copy(update={"conditions": kinds, "observed_generation": generation})
 
 
-Verdict = tuple[ConditionStatus, ConditionReason, str]
-
-
-def _since(before: Condition | None, status: ConditionStatus, now: datetime) -> datetime:
-    return before.last_transition_time if before is not None and before.status is status else now
+def _condition(
+    kind: ConditionType, verdict: Verdict, before: Condition | None, generation: int, now: datetime
+) -> Condition:
+    status, reason, message = verdict
+    same = before is not None and before.status is status
+    return Condition(
+        type=kind,
+        status=status,
+        observed_generation=generation,
+        last_transition_time=before.last_transition_time if same and before is not None else now,
+        reason=reason,
+        message=message,
+    )
 
 
 def _ready(observation: Observation, facts: Facts, phase: Phase) -> Verdict:

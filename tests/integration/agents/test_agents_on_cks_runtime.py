@@ -73,5 +73,5 @@ async def test_it_is_matched_stopped_and_reported_like_any_other(world: World) -
         assert second == world.status("crash")["instance"]["id"]
         # Silence is judged by the row that it made itself.
         await world.until("hung", lambda s: (s.get("stop") or {}).get("origin") == "Replacement", within=20)
-        assert condition(world.history.processes["hung"], "Draining")["reason"] == "StopByReplacement"
+        assert condition(world.history.resources["hung"], "Draining")["reason"] == "StopByReplacement"
         world.kubelet.kill(world.namespace, pods["hung"], number=signal.SIGKILL)

@@ -56,9 +56,9 @@ async def test_the_restart_policy_says_which_ends_are_followed_by_a_start(world:
             world.phase("completed", "Stopped"),
             world.until("always", lambda s: s.get("restarts", 0) >= 1 and s["instance"]["ordinal"] >= 2),
         )
-        assert condition(world.history.processes["never"], "Ready")["reason"] == "Failed"
-        assert condition(world.history.processes["completed"], "Ready")["reason"] == "Completed"
-        assert condition(world.history.processes["completed"], "Stopped")["status"] == "True"
+        assert condition(world.history.resources["never"], "Ready")["reason"] == "Failed"
+        assert condition(world.history.resources["completed"], "Ready")["reason"] == "Completed"
+        assert condition(world.history.resources["completed"], "Stopped")["status"] == "True"
         for name in ("never", "completed"):
             assert len(world.history.pod_names(name)) == 1
         # A new token starts either again.
@@ -83,9 +83,9 @@ async def test_a_hung_agent_is_reported_or_replaced_as_its_policy_says(world: Wo
         await world.phase("reported", "Hung")
         # Three intervals until the row expires, three more until it counts.
         assert time.monotonic() - began > 4
-        alive = condition(world.history.processes["reported"], "Alive")
+        alive = condition(world.history.resources["reported"], "Alive")
         assert (alive["status"], alive["reason"]) == ("False", "HeartbeatExpired")
-        assert condition(world.history.processes["reported"], "Ready")["status"] == "False"
+        assert condition(world.history.resources["reported"], "Ready")["status"] == "False"
         await world.told("reported", "HeartbeatExpired")
         stop = await world.stopped("replaced", replaced)
         assert (stop["origin"], stop["graceful"]) == ("Replacement", False)
@@ -105,7 +105,7 @@ async def test_an_agent_without_a_row_is_judged_by_its_pod_alone(world: World) -
         await world.phase("mute", "Starting")
         # Three intervals without a row, then it counts as running, and says so.
         await world.phase("mute", "Running", within=6)
-        alive = condition(world.history.processes["mute"], "Alive")
+        alive = condition(world.history.resources["mute"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "NotReported")
         await asyncio.sleep(1)
         assert "Hung" not in world.history.phases("mute")
@@ -151,7 +151,7 @@ async def test_the_row_of_a_former_pod_is_never_taken_for_the_new_pods(world: Wo
         # The former row is fresh for another half hour, and now it is marked: no word about the new pod.
         await world.mark("own-id-1")
         await world.phase("plain", "Running", within=6)
-        alive = condition(world.history.processes["plain"], "Alive")
+        alive = condition(world.history.resources["plain"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "NotReported")
         assert world.status("plain")["instance"]["id"] == second
         assert "stop" not in world.status("plain")
@@ -191,7 +191,7 @@ async def test_a_pod_that_succeeded_is_stopped_gracefully_whatever_its_row_says(
         stop = await world.stopped("done", uid)
         assert (stop["graceful"], stop["exitCode"]) == (True, 0)
         await world.phase("done", "Stopped")
-        assert condition(world.history.processes["done"], "Alive")["reason"] == "NoInstance"
+        assert condition(world.history.resources["done"], "Alive")["reason"] == "NoInstance"
 
 
 def _time(text: str) -> datetime:

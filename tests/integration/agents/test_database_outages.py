@@ -48,7 +48,7 @@ async def outage(
         fail(world.server)
         began = time.monotonic()
         await all_of(world.phase("critic", "Unknown"), world.phase("silent", "Unknown"))
-        alive = condition(world.history.processes["critic"], "Alive")
+        alive = condition(world.history.resources["critic"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "DatabaseUnavailable")
         assert operator.metric("tenure_database_errors_total") > 0
         # Longer than it takes for a row to expire and the agent to count as hung.
@@ -68,7 +68,7 @@ async def outage(
         await world.condition("critic", "Alive", "True")
         # Every row is stale at once when a database returns: that alone hangs nobody, nor is it told.
         await world.until("silent", lambda s: s["phase"] != "Unknown")
-        assert condition(world.history.processes["silent"], "Alive")["reason"] == "Settling"
+        assert condition(world.history.resources["silent"], "Alive")["reason"] == "Settling"
         await world.until("silent", lambda s: (s.get("stop") or {}).get("origin"), within=20)
         assert time.monotonic() - back > 4, "three intervals of two seconds after the return"
         assert world.status("silent")["stop"]["origin"] == "Replacement"

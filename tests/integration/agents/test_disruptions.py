@@ -163,7 +163,7 @@ async def test_a_busy_agent_is_marked_for_autoscalers_to_spare_and_an_idle_one_i
         await eventually(lambda: protection("spared") == wanted, within=5, what="the annotations come")
         await world.until("allowed", lambda s: s.get("currentTask"), within=5)
         assert protection("allowed") == {}
-        assert condition(world.history.processes["spared"], "Ready")["status"] == "True"
+        assert condition(world.history.resources["spared"], "Ready")["status"] == "True"
         await world.change("spared", eviction="Allow")
         await eventually(lambda: protection("spared") == {}, within=5, what="the annotations go")
         await all_of(*(world.release(task) for task in tasks))

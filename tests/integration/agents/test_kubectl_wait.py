@@ -71,9 +71,9 @@ async def test_nothing_is_written_when_nothing_changes(world: World) -> None:
         await world.condition("critic", "Alive", "True")
         await asyncio.sleep(1)
         written = list(held[0].writes)
-        before = world.history.processes["critic"]["metadata"]["resourceVersion"]
+        before = world.history.resources["critic"]["metadata"]["resourceVersion"]
         # Three heartbeats, and a change that concerns nobody.
         await world.api.patch(world.url_of("critic"), {"metadata": {"labels": {"seen": "yes"}}})
         await asyncio.sleep(3)
         assert held[0].writes == written
-        assert world.history.processes["critic"]["metadata"]["resourceVersion"] != before
+        assert world.history.resources["critic"]["metadata"]["resourceVersion"] != before

@@ -106,7 +106,7 @@ async def test_a_quota_that_was_in_the_way_heals_by_itself(world: World) -> None
         assert "exceeded quota" in stalled["message"]
         await world.api.delete(f"{url}/none")
         await world.running("plain", within=15)
-        assert condition(world.history.processes["plain"], "Stalled")["status"] == "False"
+        assert condition(world.history.resources["plain"], "Stalled")["status"] == "False"
 
 
 async def _counted(world: World, url: str) -> bool:
@@ -136,7 +136,7 @@ async def test_an_operator_without_any_database_works_from_pods_alone(world: Wor
     async with running_operator(world.plane, namespaces=[world.namespace]):
         await world.create("critic", shell(OBEDIENT), liveness=world.liveness())
         instance = await world.running_without_row("critic")
-        alive = condition(world.history.processes["critic"], "Alive")
+        alive = condition(world.history.resources["critic"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "NotConfigured")
         await world.stop("critic")
         stop = await world.stopped("critic", instance)

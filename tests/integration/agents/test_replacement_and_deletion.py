@@ -78,7 +78,7 @@ async def test_a_deletion_lets_the_task_finish(world: World, propagation: str) -
         await world.release(task)
         await world.pod_gone(instance)
         # The garbage collector learns of a new kind within half a minute.
-        await eventually(lambda: "critic" not in world.history.processes, within=60)
+        await eventually(lambda: "critic" not in world.history.resources, within=60)
         await world.assert_finished_once(task)
         rows = await eventually(lambda: world.ledger("critic"), within=10, what="the ledger knows")
         assert [(r["origin"], r["graceful"], r["exit_code"]) for r in rows] == [("Deletion", True, 0)]
@@ -92,7 +92,7 @@ async def test_a_resource_made_again_under_its_name_waits_for_the_former_pod(wor
         former = await world.running("critic")
         task = await world.busy("critic")
         await world.delete("critic")
-        await eventually(lambda: "critic" not in world.history.processes, within=5)
+        await eventually(lambda: "critic" not in world.history.resources, within=5)
         await world.create("critic")
         status = await world.phase("critic", "Pending")
         assert not status.get("instance", {}).get("id")
@@ -148,7 +148,7 @@ async def test_the_namespaces_deletion_lets_the_task_finish_and_starts_nothing(w
         await world.release(task)
         await world.pod_gone(critic)
         await world.assert_finished_once(task)
-        await eventually(lambda: not world.history.processes, within=60)
+        await eventually(lambda: not world.history.resources, within=60)
         assert {len(world.history.pod_names(name)) for name in ("critic", "plain")} == {1}
         rows = await eventually(lambda: world.ledger("critic"), within=10)
         assert rows[0]["graceful"] is True
@@ -166,7 +166,7 @@ async def test_deleting_works_with_the_operator_down(world: World) -> None:
             *(world.running(name) for name in ("background", "foreground", "orphan"))
         )
         task = await world.busy("background")
-    for item in [*world.history.processes.values(), *world.history.pods.values()]:
+    for item in [*world.history.resources.values(), *world.history.pods.values()]:
         assert not item["metadata"].get("finalizers")
         assert not [key for key in item["metadata"].get("annotations") or {} if "kopf" in key]
     for plural in ("events", "secrets", "configmaps", "serviceaccounts", "leases"):
@@ -177,7 +177,7 @@ async def test_deleting_works_with_the_operator_down(world: World) -> None:
     await all_of(
         world.delete("background"), world.delete("foreground", "Foreground"), world.delete("orphan", "Orphan")
     )
-    await all_of(world.pod_gone(foreground), eventually(lambda: not world.history.processes, within=60))
+    await all_of(world.pod_gone(foreground), eventually(lambda: not world.history.resources, within=60))
     assert background in world.history.pods, "it still has its task in hand"
     await world.release(task)
     await world.pod_gone(background)
@@ -194,7 +194,7 @@ async def test_an_orphaned_pod_is_left_alone_by_the_operator_too(world: World) -
         await world.create("orphan", shell(OBEDIENT))
         instance = await world.running("orphan")
         await world.delete("orphan", "Orphan")
-        await eventually(lambda: not world.history.processes, within=60)
+        await eventually(lambda: not world.history.resources, within=60)
         await asyncio.sleep(1)
         pod = world.history.pods[instance]
         assert "deletionTimestamp" not in pod["metadata"]

@@ -22,7 +22,7 @@ async def test_a_stop_marks_the_row_and_lets_the_task_in_hand_finish(world: Worl
         await world.stop("critic")
         status = await world.phase("critic", "Draining")
         assert status["stop"]["origin"] == "Resource"
-        assert condition(world.history.processes["critic"], "Draining")["reason"] == "StopByResource"
+        assert condition(world.history.resources["critic"], "Draining")["reason"] == "StopByResource"
         await world.release(task)
         stop = await world.stopped("critic", instance)
         assert (stop["graceful"], stop["exitCode"], stop["origin"]) == (True, 0, "Resource")
@@ -66,7 +66,7 @@ async def test_an_agent_that_outlives_its_grace_is_killed_and_reported(world: Wo
         events = await world.told("deaf", "StopForced")
         assert next(e for e in events if e["reason"] == "StopForced")["type"] == "Warning"
         assert operator.metric("tenure_stops_total", graceful="false") == 1
-        stopped = condition(world.history.processes["deaf"], "Stopped")
+        stopped = condition(world.history.resources["deaf"], "Stopped")
         assert (stopped["status"], "ungracefully" in stopped["message"]) == ("True", True)
 
 
@@ -105,7 +105,7 @@ async def test_an_agent_that_drains_for_more_than_three_intervals_is_alive_and_d
         began = time.monotonic()
         end = asyncio.create_task(world.stopped("plain", plain["metadata"]["uid"]))
         while time.monotonic() - began < 5:
-            item = world.history.processes["critic"]
+            item = world.history.resources["critic"]
             if item["status"]["phase"] == "Draining":
                 assert condition(item, "Alive")["status"] == "True"
             await asyncio.sleep(0.1)

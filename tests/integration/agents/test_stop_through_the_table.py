@@ -29,12 +29,12 @@ async def test_a_mark_is_seen_within_a_second_where_the_trigger_tells(world: Wor
         await world.mark(instance)
         status = await world.phase("critic", "Draining", within=1)
         assert status["stop"]["origin"] == "Table"
-        assert condition(world.history.processes["critic"], "Draining")["reason"] == "StopByTable"
+        assert condition(world.history.resources["critic"], "Draining")["reason"] == "StopByTable"
         await world.release(task)
         stop = await world.stopped("critic", instance)
         assert (stop["origin"], stop["graceful"], stop["exitCode"]) == ("Table", True, 0)
         await world.phase("critic", "Stopped")
-        item = world.history.processes["critic"]
+        item = world.history.resources["critic"]
         assert item["spec"] == created["spec"]
         assert item["metadata"]["generation"] == 1
         assert spec_managers(item) == spec_managers(created)
@@ -61,7 +61,7 @@ async def test_a_mark_is_seen_within_five_seconds_without_the_trigger(world: Wor
         stop = await world.stopped("plain", uid)
         assert (stop["origin"], stop["graceful"], stop["exitCode"]) == ("Table", True, 0)
         await world.phase("plain", "Stopped")
-        item = world.history.processes["plain"]
+        item = world.history.resources["plain"]
         assert (item["spec"], item["metadata"]["generation"]) == (created["spec"], 1)
         assert spec_managers(item) == spec_managers(created)
         assert len(world.history.pod_names("plain")) == 1

@@ -159,7 +159,7 @@ async def test_planted_pods_and_rows_of_one_namespace_do_not_reach_the_agents_of
         # A pod in their namespace that says that my agent owns it.
         theirs.forgiven.append("two pods of critic")
         body = planted(
-            "planted", mine.history.processes["critic"], annotations={"tenure.dev/liveness-database": "mine"}
+            "planted", mine.history.resources["critic"], annotations={"tenure.dev/liveness-database": "mine"}
         )
         await theirs.api.create(path("pods", theirs.namespace), body)
         await asyncio.sleep(2.5)
@@ -167,7 +167,7 @@ async def test_planted_pods_and_rows_of_one_namespace_do_not_reach_the_agents_of
             assert world.status("critic")["phase"] == "Running"
             assert "stop" not in world.status("critic")
         assert theirs.status("greedy")["phase"] == "Running"
-        assert condition(theirs.history.processes["greedy"], "Alive")["reason"] == "DatabaseNotAllowed"
+        assert condition(theirs.history.resources["greedy"], "Alive")["reason"] == "DatabaseNotAllowed"
         assert await theirs.is_marked(mine_uid)
         # A stop through the resource marks nothing in a database that is not theirs to use.
         await mine.sql(
@@ -185,7 +185,7 @@ async def test_a_pod_with_a_foreign_owner_of_our_name_is_not_ours(world: World) 
     async with world.operator():
         await world.create("critic", shell(OBEDIENT))
         await world.running("critic")
-        owner = {**world.history.processes["critic"]}
+        owner = {**world.history.resources["critic"]}
         owner["metadata"] = {**owner["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}
         world.forgiven.append("two pods of critic")
         body = planted("foreign-1", owner)
@@ -214,4 +214,4 @@ async def test_an_operator_leaves_the_namespaces_alone_that_are_not_its_own(
         await mine.running("critic")
         await asyncio.sleep(0.5)
         assert not theirs.history.pods
-        assert "status" not in theirs.history.processes["critic"]
+        assert "status" not in theirs.history.resources["critic"]

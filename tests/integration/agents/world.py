@@ -130,13 +130,13 @@ class World:
         """The AgentProcess as soon as ``probe(status)`` is true."""
 
         def look() -> Object | None:
-            item = self.history.processes[name]
+            item = self.history.resources[name]
             return item if probe(item.get("status", {})) else None
 
         try:
             return await eventually(look, within=within, every=0.02, what=what)
         except AssertionError as error:
-            status = self.history.processes.get(name, {}).get("status")
+            status = self.history.resources.get(name, {}).get("status")
             raise AssertionError(
                 f"{name}: {error}; phases {self.history.phases(name)}; status {status}"
             ) from None
@@ -155,7 +155,7 @@ class World:
         """The condition as soon as it has this status (and reason)."""
 
         def fits(_: Object) -> bool:
-            found = condition(self.history.processes[name], kind)
+            found = condition(self.history.resources[name], kind)
             return found["status"] == status and reason in ("", found["reason"])
 
         item = await self.until(name, fits, within=within, what=f"{name}: {kind}={status} {reason}")
@@ -163,14 +163,14 @@ class World:
 
     def status(self, name: str) -> Object:
         """The status as last seen."""
-        found: Object = self.history.processes[name].get("status", {})
+        found: Object = self.history.resources[name].get("status", {})
         return found
 
     async def running(self, name: str, *, within: float = 20) -> str:
         """Wait for phase Running and, in mode Table, the row; returns the pod's UID."""
         status = await self.phase(name, "Running", within=within)
         uid: str = status["instance"]["id"]
-        if self.history.processes[name]["spec"]["liveness"].get("mode", "Table") == "Table":
+        if self.history.resources[name]["spec"]["liveness"].get("mode", "Table") == "Table":
             await eventually(lambda: self.row(uid), within=within, what=f"the row of {name}")
         return uid
 

@@ -1,70 +1,13 @@
-"""The table of refused and accepted manifests, applied to a real API server."""
+"""What a real API server makes of AgentProcesses, beside the table."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-import yaml
-from tests.integration.crds.table import ACCEPTED, MISSPELT, REFUSED, Accepted, Refused
+from tests.integration.crds.refusing import refusal
 from tests.support.agent_manifests import Manifest, changed, hosted, manifest
 from tests.support.api import AdminClient, ApiError, path
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PLACE = path("agentprocesses", "default")
-
-
-def _samples() -> list[Manifest]:
-    documents = [d for file in sorted(EXAMPLES.glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-    return [d for d in documents if d and d["kind"] == "AgentProcess"]
-
-
-async def _refusal(api: AdminClient, body: Manifest) -> ApiError:
-    with pytest.raises(ApiError) as refused:
-        await api.create(PLACE, body, dryRun="All", fieldValidation="Strict")
-    return refused.value
-
-
-@pytest.mark.parametrize("row", REFUSED, ids=str)
-async def test_a_wrong_value_is_refused_with_a_sentence_that_says_what_is_allowed(
-    row: Refused, api: AdminClient
-) -> None:
-    refused = await _refusal(api, row.manifest)
-    assert refused.status == 422
-    assert row.sentence in refused.message
-
-
-@pytest.mark.parametrize("row", REFUSED, ids=str)
-async def test_the_sentence_names_the_field(row: Refused, api: AdminClient) -> None:
-    refused = await _refusal(api, row.manifest)
-    assert row.path in refused.message or row.path.rpartition(".")[0] in refused.message
-
-
-@pytest.mark.parametrize("row", MISSPELT, ids=str)
-async def test_a_field_that_does_not_exist_is_refused_by_name(row: Refused, api: AdminClient) -> None:
-    refused = await _refusal(api, row.manifest)
-    assert row.sentence in refused.message
-
-
-@pytest.mark.parametrize("row", MISSPELT, ids=str)
-async def test_a_field_that_does_not_exist_is_not_stored_for_who_does_not_ask(
-    row: Refused, api: AdminClient
-) -> None:
-    kept = await api.create(PLACE, row.manifest, dryRun="All", fieldValidation="Ignore")
-    name = row.sentence.removeprefix('unknown field "').removesuffix('"').split(".")
-    place = kept
-    for part in name[:-1]:
-        place = place.get(part, {})
-    assert name[-1] not in place
-
-
-@pytest.mark.parametrize("row", ACCEPTED, ids=str)
-async def test_what_is_allowed_is_accepted_as_it_is(row: Accepted, api: AdminClient) -> None:
-    await api.create(PLACE, row.manifest, dryRun="All", fieldValidation="Strict")
-
-
-@pytest.mark.parametrize("sample", _samples(), ids=lambda sample: sample["metadata"]["name"])
-async def test_every_example_is_accepted(sample: Manifest, api: AdminClient) -> None:
-    await api.create(PLACE, sample, dryRun="All", fieldValidation="Strict")
 
 
 async def test_the_least_manifest_gets_the_documented_defaults(api: AdminClient) -> None:
@@ -115,7 +58,7 @@ async def test_a_field_may_be_taken_back_to_its_default(api: AdminClient, namesp
 
 async def test_several_mistakes_are_told_at_once(api: AdminClient) -> None:
     wrong = changed(changed(manifest(), "spec.hung.afterIntervals", 1), "spec.template.spec.hostname", "me")
-    refused = await _refusal(api, wrong)
+    refused = await refusal(api, PLACE, wrong)
     assert "3 to 1000 liveness intervals" in refused.message
     assert "hostname must be left out" in refused.message
 

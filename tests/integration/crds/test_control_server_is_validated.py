@@ -1,69 +1,15 @@
-"""The table of refused and accepted ControlServers, applied to a real API server."""
+"""What a real API server makes of ControlServers, beside the table."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.integration.crds.server_table import ACCEPTED, MISSPELT, REFUSED
-from tests.integration.crds.table import Accepted, Refused
+from tests.integration.crds.refusing import refusal
 from tests.support.agent_manifests import Manifest
 from tests.support.api import AdminClient, ApiError, path
 from tests.support.server_manifests import server_manifest
 
-EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 PLACE = path("controlservers", "default")
 WINDOWS = {"template": {"spec": {"os": {"name": "windows"}}}}
-
-
-def _samples() -> list[Manifest]:
-    documents = [d for file in sorted(EXAMPLES.glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-    return [d for d in documents if d and d["kind"] == "ControlServer"]
-
-
-async def _refusal(api: AdminClient, body: Manifest) -> ApiError:
-    with pytest.raises(ApiError) as refused:
-        await api.create(PLACE, body, dryRun="All", fieldValidation="Strict")
-    return refused.value
-
-
-@pytest.mark.parametrize("row", REFUSED, ids=str)
-@pytest.mark.accept("K-9")
-async def test_a_wrong_value_is_refused_with_a_sentence_that_says_what_is_allowed_and_names_the_field(
-    row: Refused, api: AdminClient
-) -> None:
-    refused = await _refusal(api, row.manifest)
-    assert refused.status == 422
-    assert row.sentence in refused.message
-    assert row.path in refused.message or row.path.rpartition(".")[0] in refused.message
-
-
-@pytest.mark.parametrize("row", MISSPELT, ids=str)
-async def test_a_field_that_does_not_exist_is_refused_by_name(row: Refused, api: AdminClient) -> None:
-    refused = await _refusal(api, row.manifest)
-    assert row.sentence in refused.message
-
-
-@pytest.mark.parametrize("row", MISSPELT, ids=str)
-async def test_a_field_that_does_not_exist_is_not_stored_for_who_does_not_ask(
-    row: Refused, api: AdminClient
-) -> None:
-    kept = await api.create(PLACE, row.manifest, dryRun="All", fieldValidation="Ignore")
-    name = row.sentence.removeprefix('unknown field "').removesuffix('"').split(".")
-    place = kept
-    for part in name[:-1]:
-        place = place.get(part, {})
-    assert name[-1] not in place
-
-
-@pytest.mark.parametrize("row", ACCEPTED, ids=str)
-async def test_what_is_allowed_is_accepted_as_it_is(row: Accepted, api: AdminClient) -> None:
-    await api.create(PLACE, row.manifest, dryRun="All", fieldValidation="Strict")
-
-
-@pytest.mark.parametrize("sample", _samples(), ids=lambda sample: sample["metadata"]["name"])
-async def test_every_example_is_accepted(sample: Manifest, api: AdminClient) -> None:
-    await api.create(PLACE, sample, dryRun="All", fieldValidation="Strict")
 
 
 @pytest.mark.accept("S-005.2")
@@ -184,6 +130,6 @@ async def test_several_mistakes_are_told_at_once(api: AdminClient) -> None:
     wrong = server_manifest(
         unownedPeriodSeconds=1, detachedEventLimit=0, server={"template": {"spec": {"hostname": "a"}}}
     )
-    refused = await _refusal(api, wrong)
+    refused = await refusal(api, PLACE, wrong)
     for sentence in ("60 to 2592000 seconds", "1 to 10000 events", "hostname must be left out"):
         assert sentence in refused.message

@@ -80,7 +80,7 @@ async def make_world(
         canaries.learn("url", url)
         secret = {"metadata": {"name": DATABASE_SECRET}, "data": {"url": b64encode(url.encode()).decode()}}
         await api.create(path("secrets", namespace), secret)
-        history = History(api, namespace, canaries)
+        history = History(api, namespace, canaries=canaries)
         evidence = Evidence(folder / namespace)
         world = World(
             control_plane_with_crds, api, kubelet, namespace, server, url, history, evidence, canaries

@@ -135,7 +135,7 @@ class World:
 
     def status(self, name: str = NAME) -> Object:
         """The status as last seen."""
-        found: Object = self.history.servers[name].get("status", {})
+        found: Object = self.history.resources[name].get("status", {})
         return found
 
     async def until(
@@ -151,7 +151,7 @@ class World:
             return await eventually(look, within=within, every=0.02, what=what)
         except AssertionError as error:
             raise AssertionError(
-                f"{error}; status {self.history.servers.get(name, {}).get('status')}"
+                f"{error}; status {self.history.resources.get(name, {}).get('status')}"
             ) from None
 
     async def condition(
@@ -160,14 +160,14 @@ class World:
         """The condition as soon as it has this status (and reason)."""
 
         def look() -> Object | None:
-            found = condition(self.history.servers[name], kind)
+            found = condition(self.history.resources[name], kind)
             return found if found["status"] == status and reason in ("", found["reason"]) else None
 
         try:
             return await eventually(look, within=within, every=0.02, what=f"{kind}={status} {reason}")
         except AssertionError as error:
             raise AssertionError(
-                f"{error}; status {self.history.servers.get(name, {}).get('status')}"
+                f"{error}; status {self.history.resources.get(name, {}).get('status')}"
             ) from None
 
     # Pods of the server
@@ -287,7 +287,7 @@ class World:
             )
         except AssertionError as error:
             raise AssertionError(
-                f"{error}; status {self.history.servers.get(NAME, {}).get('status')}"
+                f"{error}; status {self.history.resources.get(NAME, {}).get('status')}"
             ) from None
 
     async def attached(self, pod: Object, *, sessions: Sequence[str] = (), within: float = WITHIN) -> None:

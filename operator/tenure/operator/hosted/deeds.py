@@ -8,7 +8,7 @@ from typing import assert_never
 
 import structlog
 
-from tenure.cluster.errors import Conflict, NotFound, Refused
+from tenure.cluster.errors import Refused
 from tenure.cluster.ports import AgentCluster
 from tenure.cluster.server_ports import ServerCluster
 from tenure.model.adoption import HistorySetting, PermissionPolicy
@@ -21,6 +21,7 @@ from tenure.operator.hosted.driver import Orders
 from tenure.operator.hosted.drivers import Drivers
 from tenure.operator.hosted.executions import Execution
 from tenure.operator.hosted.sight import Recollection, Sight
+from tenure.operator.passes.writing import write_status
 from tenure.operator.servers.orphans import AGENT_PROCESS_KEY
 from tenure.ownership.errors import (
     SERVER_FULL,
@@ -99,29 +100,9 @@ class Actor:
         assert_never(action)
 
     async def _write(self, status: Status, sight: Sight) -> Done:
-        meta = sight.raw["metadata"]
-        try:
-            raw = await self.cluster.patch_agent_process_status(
-                meta["namespace"],
-                meta["name"],
-                uid=meta["uid"],
-                resource_version=meta["resourceVersion"],
-                status=status.to_wire(),
-            )
-        except NotFound:
-            self.cache.drop_agent_process(sight.raw, wake=False)
+        raw = await write_status(self.cluster, self.cache, sight.raw, status)
+        if raw is None:
             return Done.LATER
-        except (Conflict, Refused):
-            found = await self.cluster.get_agent_process(meta["namespace"], meta["name"])
-            if found is None:
-                self.cache.drop_agent_process(sight.raw, wake=False)
-                return Done.LATER
-            self.cache.put_agent_process(found, wake=False)
-            if found["metadata"]["resourceVersion"] != meta["resourceVersion"]:
-                return Done.LATER
-            # The object is as observed, so it is the status itself that is refused.
-            raise
-        self.cache.put_agent_process(raw, wake=False)
         sight.raw = raw
         return Done.CHANGED
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 import structlog
 
 from tenure.model.errors import UnreadableObject
-from tenure.model.objects import API_VERSION
 from tenure.model.reasons import EventReason, Phase
 from tenure.model.resources import KIND, AgentProcess
 from tenure.model.status import Status
 from tenure.operator.cache import ObjectCache, ObjectKey
-from tenure.operator.events import EventRecorder
+from tenure.operator.events import EventRecorder, regarding
 from tenure.operator.hosted.deeds import Actor, Done
 from tenure.operator.hosted.departed import Departed
 from tenure.operator.hosted.sight import Observer, Recollection, Sight
@@ -151,10 +150,4 @@ class HostedPass:
 
 
 def _regarding(resource: AgentProcess) -> dict[str, str]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "namespace": resource.namespace,
-        "name": resource.name,
-        "uid": resource.uid,
-    }
+    return regarding(KIND, resource.namespace, resource.name, resource.uid)

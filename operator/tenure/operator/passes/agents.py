@@ -7,13 +7,12 @@ import structlog
 from tenure.cluster.errors import Refused
 from tenure.cluster.ports import AgentCluster
 from tenure.model.errors import UnreadableObject
-from tenure.model.objects import API_VERSION
 from tenure.model.reasons import EventReason, Phase
 from tenure.model.resources import KIND
 from tenure.model.status import Status
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
-from tenure.operator.events import EventRecorder
+from tenure.operator.events import EventRecorder, regarding
 from tenure.operator.passes.deeds import Actor, Done
 from tenure.operator.passes.gone import Undertaker
 from tenure.operator.passes.ledger import RETRY, StopWriter
@@ -149,16 +148,10 @@ class AgentPass:
 
     def _tell(self, sight: Sight, written: WriteStatus) -> None:
         resource = sight.observation.resource
-        regarding = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": resource.namespace,
-            "name": resource.name,
-            "uid": resource.uid,
-        }
+        about = regarding(KIND, resource.namespace, resource.name, resource.uid)
         for told in announcements(resource.status, written.status):
             self._count(told)
-            self._events.emit(regarding, told.reason, told.note, warning=told.warning)
+            self._events.emit(about, told.reason, told.note, warning=told.warning)
 
     def _count(self, told: Announcement) -> None:
         if told.reason is EventReason.STOP_REQUESTED and told.origin is not None:

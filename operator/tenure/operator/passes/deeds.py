@@ -22,6 +22,7 @@ from tenure.operator.cache import ObjectCache
 from tenure.operator.passes.gone import still_owned
 from tenure.operator.passes.ledger import StopWriter, entry_of
 from tenure.operator.passes.sight import Recollection, Sight
+from tenure.operator.passes.writing import write_status
 from tenure.plan.actions import Action, CreatePod, DeletePod, MarkRow, Protect, RecordStop, WriteStatus
 from tenure.plan.observation import Rejection
 from tenure.plan.render import EVICTION_ANNOTATIONS, render_pod
@@ -72,36 +73,11 @@ class Actor:
         assert_never(action)
 
     async def _write(self, status: Status, sight: Sight) -> Done:
-        meta = sight.raw["metadata"]
-        try:
-            raw = await self.cluster.patch_agent_process_status(
-                meta["namespace"],
-                meta["name"],
-                uid=meta["uid"],
-                resource_version=meta["resourceVersion"],
-                status=status.to_wire(),
-            )
-        except NotFound:
-            self.cache.drop_agent_process(sight.raw, wake=False)
+        raw = await write_status(self.cluster, self.cache, sight.raw, status)
+        if raw is None:
             return Done.STALE
-        except (Conflict, Refused):
-            if await self._reread(sight):
-                return Done.STALE
-            # The object is as observed, so it is the status itself that is refused.
-            raise
-        self.cache.put_agent_process(raw, wake=False)
         sight.raw, sight.status = raw, status
         return Done.CHANGED
-
-    async def _reread(self, sight: Sight) -> bool:
-        """Take in the object as it is now; whether it differs from what was observed."""
-        resource = sight.observation.resource
-        found = await self.cluster.get_agent_process(resource.namespace, resource.name)
-        if found is None:
-            self.cache.drop_agent_process(sight.raw, wake=False)
-            return True
-        self.cache.put_agent_process(found, wake=False)
-        return bool(found["metadata"]["resourceVersion"] != sight.raw["metadata"]["resourceVersion"])
 
     async def _create(self, action: CreatePod, sight: Sight, kept: Recollection) -> Done:
         resource, ordinal = sight.observation.resource, action.ordinal

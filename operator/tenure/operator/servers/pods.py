@@ -7,7 +7,7 @@ from typing import Any
 
 from tenure.model.control_server import KIND
 from tenure.model.errors import UnreadableObject
-from tenure.model.pods import ROLE_LABEL, read_time
+from tenure.model.pods import ROLE_LABEL, mapping, mappings, read_time
 from tenure.plan.adoption.backend import BackendPod, MainContainer
 from tenure.plan.adoption.state import Gate, PodPhase
 from tenure.plan.servers.names import VACANCY_ANNOTATION
@@ -81,18 +81,18 @@ class BackendFacts:
 
 def role_of(raw: Mapping[str, Any]) -> str:
     """The pod's role, by its label; empty when it has none."""
-    return str(_mapping(_mapping(raw, "metadata"), "labels").get(ROLE_LABEL, ""))
+    return str(mapping(mapping(raw, "metadata"), "labels").get(ROLE_LABEL, ""))
 
 
 def read_server_pod(raw: Mapping[str, Any]) -> ServerPodFacts:
     """Read the pod of a server. Raises ``UnreadableObject`` without name, namespace or UID."""
-    meta, spec, status = _mapping(raw, "metadata"), _mapping(raw, "spec"), _mapping(raw, "status")
+    meta, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     namespace, name, uid = _identity(meta)
-    owner = next((o for o in _mappings(meta, "ownerReferences") if o.get("controller") is True), {})
+    owner = next((o for o in mappings(meta, "ownerReferences") if o.get("controller") is True), {})
     ours = owner.get("kind") == KIND
-    annotations = {str(k): str(v) for k, v in _mapping(meta, "annotations").items()}
+    annotations = {str(k): str(v) for k, v in mapping(meta, "annotations").items()}
     address = str(status.get("podIP") or "")
-    containers = [str(c.get("name")) for c in _mappings(spec, "containers")]
+    containers = [str(c.get("name")) for c in mappings(spec, "containers")]
     told = _statuses(status).get(containers[0] if containers else "", {})
     return ServerPodFacts(
         namespace=namespace,
@@ -107,21 +107,21 @@ def read_server_pod(raw: Mapping[str, Any]) -> ServerPodFacts:
         address=address,
         reason=_reason(told, status),
         exit_code=_exit_code(told),
-        message=str(_mapping(_mapping(told, "state"), "terminated").get("message") or "")[:4096],
+        message=str(mapping(mapping(told, "state"), "terminated").get("message") or "")[:4096],
         annotations=annotations,
     )
 
 
 def read_backend(raw: Mapping[str, Any]) -> BackendFacts:
     """Read the pod of a backend. Raises ``UnreadableObject`` without name, namespace or UID."""
-    meta, spec, status = _mapping(raw, "metadata"), _mapping(raw, "spec"), _mapping(raw, "status")
+    meta, spec, status = mapping(raw, "metadata"), mapping(raw, "spec"), mapping(raw, "status")
     namespace, name, uid = _identity(meta)
-    conditions = {str(c.get("type")): c.get("status") == "True" for c in _mappings(status, "conditions")}
-    gates = {str(g.get("conditionType")) for g in _mappings(spec, "readinessGates")}
+    conditions = {str(c.get("type")): c.get("status") == "True" for c in mappings(status, "conditions")}
+    gates = {str(g.get("conditionType")) for g in mappings(spec, "readinessGates")}
     gate = Gate.NOT_LISTED
     if RECOVERED_CONDITION in gates:
         gate = Gate.SET if conditions.get(RECOVERED_CONDITION) else Gate.UNSET
-    names = [str(c.get("name")) for c in _mappings(spec, "containers")]
+    names = [str(c.get("name")) for c in mappings(spec, "containers")]
     over = status.get("phase") in _ENDED
     told = _statuses(status)
     return BackendFacts(
@@ -129,7 +129,7 @@ def read_backend(raw: Mapping[str, Any]) -> BackendFacts:
         name=name,
         uid=uid,
         resource_version=str(meta.get("resourceVersion", "")),
-        labels={str(k): str(v) for k, v in _mapping(meta, "labels").items()},
+        labels={str(k): str(v) for k, v in mapping(meta, "labels").items()},
         created_at=read_time(meta.get("creationTimestamp")) or _LONG_AGO,
         terminating=meta.get("deletionTimestamp") is not None,
         containers_ready=conditions.get("ContainersReady", False),
@@ -140,7 +140,7 @@ def read_backend(raw: Mapping[str, Any]) -> BackendFacts:
 
 
 def _main(told: Mapping[str, Any], over: bool) -> _Main:
-    state, container_id = _mapping(told, "state"), str(told.get("containerID") or "")
+    state, container_id = mapping(told, "state"), str(told.get("containerID") or "")
     if over or "terminated" in state:
         return _Main(MainContainer.ENDED, container_id)
     if "running" in state:
@@ -149,7 +149,7 @@ def _main(told: Mapping[str, Any], over: bool) -> _Main:
 
 
 def _phase(status: Mapping[str, Any], told: Mapping[str, Any], address: str) -> PodPhase:
-    state = _mapping(told, "state")
+    state = mapping(told, "state")
     restarted = told.get("restartCount")
     again = isinstance(restarted, int) and restarted > 0
     if status.get("phase") in _ENDED or "terminated" in state or again:
@@ -158,20 +158,20 @@ def _phase(status: Mapping[str, Any], told: Mapping[str, Any], address: str) -> 
 
 
 def _reason(told: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    state = _mapping(told, "state")
+    state = mapping(told, "state")
     for part in ("terminated", "waiting"):
         if part in state:
-            return str(_mapping(state, part).get("reason") or "")[:64]
+            return str(mapping(state, part).get("reason") or "")[:64]
     return str(status.get("reason") or "")[:64]
 
 
 def _exit_code(told: Mapping[str, Any]) -> int | None:
-    code = _mapping(_mapping(told, "state"), "terminated").get("exitCode")
+    code = mapping(mapping(told, "state"), "terminated").get("exitCode")
     return code if isinstance(code, int) else None
 
 
 def _statuses(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {str(s.get("name")): s for s in _mappings(status, "containerStatuses")}
+    return {str(s.get("name")): s for s in mappings(status, "containerStatuses")}
 
 
 def _identity(meta: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -179,13 +179,3 @@ def _identity(meta: Mapping[str, Any]) -> tuple[str, str, str]:
     if not all(isinstance(each, str) for each in found):
         raise UnreadableObject("a pod without name, namespace or UID")
     return str(found[0]), str(found[1]), str(found[2])
-
-
-def _mapping(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _mappings(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -8,9 +8,8 @@ import structlog
 from tenure.cluster.errors import NotFound
 from tenure.model.control_server import KIND, parse_server_status
 from tenure.model.errors import InvalidResource, UnreadableObject
-from tenure.model.objects import API_VERSION
 from tenure.model.server_status import ServerStatus
-from tenure.operator.events import EventRecorder
+from tenure.operator.events import EventRecorder, regarding
 from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.secrets import url_of
@@ -96,15 +95,9 @@ class Reporter:
         except NotFound:
             return  # its deletion wakes the key
         self._tools.cache.put_control_server(written, wake=False)
-        regarding = {
-            "apiVersion": API_VERSION,
-            "kind": KIND,
-            "namespace": key.namespace,
-            "name": key.name,
-            "uid": meta["uid"],
-        }
+        about = regarding(KIND, key.namespace, key.name, meta["uid"])
         for told in announcements(before, after):
-            self._events.emit(regarding, told.reason, told.note, warning=told.warning)
+            self._events.emit(about, told.reason, told.note, warning=told.warning)
 
 
 def _installation(sight: Sight, rival: str) -> str:

@@ -8,9 +8,8 @@ from collections import Counter
 
 from tenure.model.adoption import AdoptionOutcome, AdoptionReason, LaunchRefusal, StopReason
 from tenure.model.control_server import KIND, ControlServer
-from tenure.model.objects import API_VERSION
 from tenure.model.reasons import EventReason, ServerPhase
-from tenure.operator.events import EventRecorder
+from tenure.operator.events import EventRecorder, regarding
 from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.rounds import Tally
@@ -31,17 +30,6 @@ _WHY_STOPPED = {
     StopReason.OUTCOME_UNREADABLE: "how its last turn ended could not be read",
     StopReason.DEADLINE_ELAPSED: "the deadline elapsed before it was re-tracked",
 }
-
-
-def regarding(resource: ControlServer) -> dict[str, str]:
-    """The ControlServer as an Event names it."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "namespace": resource.namespace,
-        "name": resource.name,
-        "uid": resource.uid,
-    }
 
 
 class Telling:
@@ -171,7 +159,8 @@ class Telling:
     def _emit(
         self, resource: ControlServer, reason: EventReason, note: str, *, warning: bool = False
     ) -> None:
-        self._events.emit(regarding(resource), reason, note, warning=warning)
+        about = regarding(KIND, resource.namespace, resource.name, resource.uid)
+        self._events.emit(about, reason, note, warning=warning)
 
 
 def stopped_itself(exit_code: int | None, message: str) -> bool:

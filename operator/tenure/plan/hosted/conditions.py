@@ -4,14 +4,12 @@ Messages hold no age and no countdown: a status that changes by itself would be 
 """
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
-from tenure.model.reasons import ConditionReason, ConditionStatus, ConditionType, Phase, StopOrigin
-from tenure.model.status import Condition, Status
+from tenure.model.reasons import ConditionReason, ConditionType, Phase, StopOrigin
+from tenure.model.status import Status
+from tenure.plan.conditions import FALSE, TRUE, UNKNOWN, Verdict, conditions_from
 from tenure.plan.hosted.observation import InstanceView, Observation, Wanting
-
-TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
 _ASKED = {
     StopOrigin.RESOURCE: (ConditionReason.STOP_BY_RESOURCE, "spec.desiredState"),
@@ -20,8 +18,6 @@ _ASKED = {
     StopOrigin.REPLACEMENT: (ConditionReason.STOP_BY_REPLACEMENT, "a changed restartToken"),
     StopOrigin.DISRUPTION: (ConditionReason.STOP_BY_DISRUPTION, "a disruption"),
 }
-
-Verdict = tuple[ConditionStatus, ConditionReason, str]
 
 
 class Stage(StrEnum):
@@ -64,7 +60,6 @@ class Facts:
 
 def dress(observation: Observation, facts: Facts) -> Status:
     """The status with phase and all five conditions, each with its transition time for as long as its status stays."""
-    before = {c.type: c for c in observation.resource.status.conditions}
     verdicts = {
         ConditionType.READY: _ready(facts),
         ConditionType.ALIVE: _alive(facts),
@@ -72,24 +67,12 @@ def dress(observation: Observation, facts: Facts) -> Status:
         ConditionType.STOPPED: _stopped(facts),
         ConditionType.STALLED: _stalled(facts),
     }
-    generation = observation.resource.metadata.generation
-    conditions = tuple(
-        Condition(
-            type=kind,
-            status=verdict[0],
-            observed_generation=generation,
-            last_transition_time=_since(before.get(kind), verdict[0], observation.now),
-            reason=verdict[1],
-            message=verdict[2],
-        )
-        for kind, verdict in verdicts.items()
-    )
-    update = {"phase": _PHASES[facts.stage], "observed_generation": generation, "conditions": conditions}
+    update = {
+        "phase": _PHASES[facts.stage],
+        "observed_generation": observation.resource.metadata.generation,
+        "conditions": conditions_from(verdicts, observation.resource, observation.now),
+    }
     return facts.status.model_copy(update=update)
-
-
-def _since(before: Condition | None, status: ConditionStatus, now: datetime) -> datetime:
-    return before.last_transition_time if before is not None and before.status is status else now
 
 
 def _ready(facts: Facts) -> Verdict:
