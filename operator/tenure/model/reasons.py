@@ -179,7 +179,9 @@ class ServerConditionReason(StrEnum):
     SERVER_STARTING = "ServerStarting"
     SERVER_ENDING = "ServerEnding"
     SERVER_SILENT = "ServerSilent"
+    # Ready, Recovered
     SERVER_ENDED = "ServerEnded"
+    # Ready
     CREDENTIAL_LOST = "CredentialLost"
     DATABASE_UNAVAILABLE = "DatabaseUnavailable"
     # Ready, Adopted
@@ -239,6 +241,7 @@ class EventReason(StrEnum):
     ADOPTION_REFUSED = "AdoptionRefused"
     DETACHED = "Detached"
     UNOWNED_SHUTDOWN = "UnownedShutdown"
+    SERVER_ENDED = "ServerEnded"
     INSTANCE_STOPPED = "InstanceStopped"
     INSTANCE_STOP_FAILED = "InstanceStopFailed"
     INSTANCE_DUPLICATE_STOPPED = "InstanceDuplicateStopped"

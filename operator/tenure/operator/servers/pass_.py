@@ -20,6 +20,7 @@ from tenure.ownership.renewal import Ended
 from tenure.plan.adoption.next_step import Plan, next_step
 from tenure.plan.adoption.state import NoSecret, PodPhase
 from tenure.plan.adoption.steps import Contact, CreateBootstrap, Idle, Nothing, Owed
+from tenure.plan.servers.events import ended_server
 from tenure.storage.errors import StorageError
 
 LOOKS = 40
@@ -77,6 +78,10 @@ class ServerPass:
             self._keep(sight, memory)
             plan = next_step(sight.state)
             self._tell(plan, sight, memory)
+            told = await self.reporter.tell_end(sight, plan.step, memory)
+            if told is not None:
+                raw = told
+                continue
             waits = await self._owe(plan, sight, memory)
             if await self.deeds.do(plan.step, sight, memory) is Went.WAIT:
                 break
@@ -149,7 +154,10 @@ class ServerPass:
 
     def _tell(self, plan: Plan, sight: Sight, memory: Memory) -> None:
         pod = sight.pod_on_record()
-        if pod is not None and pod.plan.phase is PodPhase.ENDED:
+        told = (
+            sight.record is not None and ended_server(sight.resource.status) == sight.record.server_identity
+        )
+        if pod is not None and pod.plan.phase is PodPhase.ENDED and not told:
             facts = pod.facts
             self.tools.hooks.server_ended(sight.resource, facts.uid, facts.exit_code, facts.message)
         if memory.detaching and plan.step == Nothing(Idle.NO_BACKEND):

@@ -16,6 +16,8 @@ RECOVERED_CONDITION = "tenure.dev/recovered"
 
 _REVISIONS = ("pod-template-hash", "controller-revision-hash")
 _ENDED = ("Succeeded", "Failed")
+_BEFORE_ITS_TURN = ("", "PodInitializing", "ContainerCreating")
+_DETAIL = 1024
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
@@ -32,10 +34,14 @@ class ServerPodFacts:
     """Of the ControlServer that controls it."""
     vacancy: str
     phase: PodPhase
+    over: bool
+    """It has ended, and none of its containers is started again."""
     terminating: bool
     address: str
     reason: str = ""
-    """Why it has ended, or does not start, in the node's word: ``OOMKilled``, ``ErrImagePull``."""
+    """Why it has ended, or does not start, in the node's word: ``OOMKilled``, ``Evicted``, ``ErrImagePull``."""
+    detail: str = ""
+    """The sentence of the node, or of the scheduler, that goes with it. What the program said is ``message``."""
     exit_code: int | None = None
     """Of the server, once it has ended."""
     message: str = ""
@@ -94,6 +100,7 @@ def read_server_pod(raw: Mapping[str, Any]) -> ServerPodFacts:
     address = str(status.get("podIP") or "")
     containers = [str(c.get("name")) for c in mappings(spec, "containers")]
     told = _statuses(status).get(containers[0] if containers else "", {})
+    reason, detail = _reason(told, status)
     return ServerPodFacts(
         namespace=namespace,
         name=name,
@@ -103,9 +110,11 @@ def read_server_pod(raw: Mapping[str, Any]) -> ServerPodFacts:
         owner_name=str(owner.get("name", "")) if ours else "",
         vacancy=annotations.get(VACANCY_ANNOTATION, ""),
         phase=_phase(status, told, address),
+        over=status.get("phase") in _ENDED,
         terminating=meta.get("deletionTimestamp") is not None,
         address=address,
-        reason=_reason(told, status),
+        reason=reason[:64],
+        detail=detail[:_DETAIL],
         exit_code=_exit_code(told),
         message=str(mapping(mapping(told, "state"), "terminated").get("message") or "")[:4096],
         annotations=annotations,
@@ -157,12 +166,36 @@ def _phase(status: Mapping[str, Any], told: Mapping[str, Any], address: str) -> 
     return PodPhase.REACHABLE if "running" in state and address else PodPhase.STARTING
 
 
-def _reason(told: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    state = mapping(told, "state")
-    for part in ("terminated", "waiting"):
-        if part in state:
-            return str(mapping(state, part).get("reason") or "")[:64]
-    return str(status.get("reason") or "")[:64]
+def _reason(told: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, str]:
+    """Why it has ended, or does not start, and what the node or the scheduler says of that."""
+    state, of_pod = mapping(told, "state"), _texts(status)
+    if "terminated" in state:
+        # The node's reason for ending the whole pod says more than that a container failed.
+        why = str(mapping(state, "terminated").get("reason") or "")
+        return of_pod if of_pod[0] and why in ("", "Error", "Completed") else (why, "")
+    if "waiting" in state:
+        found = _texts(mapping(state, "waiting"))
+        return (_of_init_containers(status) or found) if found[0] in _BEFORE_ITS_TURN else found
+    if of_pod[0]:
+        return of_pod
+    scheduled = (c for c in mappings(status, "conditions") if c.get("type") == "PodScheduled")
+    return next((_texts(c) for c in scheduled if c.get("status") == "False"), ("", ""))
+
+
+def _of_init_containers(status: Mapping[str, Any]) -> tuple[str, str] | None:
+    """What keeps the first init container that is not through, if something does."""
+    for each in mappings(status, "initContainerStatuses"):
+        state = mapping(each, "state")
+        reason, detail = _texts(mapping(state, "waiting"))
+        if reason and reason not in _BEFORE_ITS_TURN:
+            return reason, f"init container {each.get('name')}: {detail}"
+        if mapping(state, "terminated").get("exitCode") not in (None, 0):
+            return "Init:Error", f"init container {each.get('name')} failed"
+    return None
+
+
+def _texts(said: Mapping[str, Any]) -> tuple[str, str]:
+    return str(said.get("reason") or ""), str(said.get("message") or "")
 
 
 def _exit_code(told: Mapping[str, Any]) -> int | None:

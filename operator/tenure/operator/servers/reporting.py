@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from tenure.cluster.errors import NotFound
+from tenure.cluster.errors import NotFound, Refused
 from tenure.model.control_server import KIND, parse_server_status
 from tenure.model.errors import InvalidResource, UnreadableObject
 from tenure.model.server_status import ServerStatus
@@ -14,13 +14,16 @@ from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.secrets import url_of
 from tenure.operator.servers.sight import SeenPod, Sight
+from tenure.operator.servers.telling import stopped_itself
 from tenure.operator.servers.tools import Tools
+from tenure.plan.adoption.state import PodPhase
 from tenure.plan.adoption.steps import Step
 from tenure.plan.servers.conditions import stalled_by_spec
-from tenure.plan.servers.events import announcements
+from tenure.plan.servers.events import announcements, end_of_server, ended_server
 from tenure.plan.servers.facts import Facts, PodMention
 from tenure.plan.servers.outdated import outdated
 from tenure.plan.servers.status import differs, status_of
+from tenure.storage.errors import StorageError
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -43,7 +46,8 @@ class Reporter:
             state=sight.state,
             step=step,
             now=self._tools.clock.now(),
-            pod=PodMention(pod.facts.name, pod.facts.uid, pod.facts.reason) if pod is not None else None,
+            pod=_mention(pod),
+            failed=_mention(_failed_before(sight, pod)),
             ordinal=memory.top_ordinal,
             endpoint=url_of(address, port) if address and port else "",
             backend_pod=sight.backend.name if sight.backend is not None else "",
@@ -67,6 +71,30 @@ class Reporter:
         unconfirmed = record is not None and record.rotation_id > 0 and not record.rotation_confirmed
         self._tools.hooks.stands(sight.key, after.phase, unconfirmed=unconfirmed)
 
+    async def tell_end(self, sight: Sight, step: Step, memory: Memory) -> Mapping[str, Any] | None:
+        """Say that the server on record has ended: once for each, and before anything follows from it, for then the
+        record names it no more. The status that says so keeps the next operator from telling it again.
+
+        The object as it was written; None when there was nothing to be told. Raises ``ApiError``.
+        """
+        facts = self.facts(sight, step, memory)
+        before, after = sight.resource.status, status_of(facts)
+        if ended_server(after) in (None, ended_server(before)):
+            return None
+        hosted = await _hosted(sight)
+        try:
+            written = await self._patch(sight.key, sight.raw, before, after)
+        except Refused as error:
+            # Whoever may not write it down does what is to be done nevertheless.
+            log.warning("a server's end was not told", server=str(sight.key), error=str(error))
+            return None
+        pod = facts.server_pod
+        if written is not None and not (pod is not None and stopped_itself(pod.exit_code, pod.message)):
+            told = end_of_server(pod, hosted)
+            about = regarding(KIND, sight.key.namespace, sight.key.name, sight.uid)
+            self._events.emit(about, told.reason, told.note, warning=told.warning)
+        return written
+
     async def complain(self, key: ServerKey, raw: Mapping[str, Any], error: InvalidResource) -> None:
         """Say in the condition Stalled what is not understood; every other fact stays. Raises ``ApiError``."""
         log.warning("left alone", server=str(key), error=str(error))
@@ -82,7 +110,7 @@ class Reporter:
 
     async def _patch(
         self, key: ServerKey, raw: Mapping[str, Any], before: ServerStatus, after: ServerStatus
-    ) -> None:
+    ) -> Mapping[str, Any] | None:
         meta = raw["metadata"]
         try:
             written = await self._tools.cluster.patch_control_server_status(
@@ -93,11 +121,49 @@ class Reporter:
                 status=after.to_wire(),
             )
         except NotFound:
-            return  # its deletion wakes the key
+            return None  # its deletion wakes the key
         self._tools.cache.put_control_server(written, wake=False)
         about = regarding(KIND, key.namespace, key.name, meta["uid"])
         for told in announcements(before, after):
             self._events.emit(about, told.reason, told.note, warning=told.warning)
+        return written
+
+
+async def _hosted(sight: Sight) -> int | None:
+    """Sessions that have an agent on the server on record, by their rows; None: nobody knows."""
+    if sight.records is None or sight.record is None:
+        return None
+    names = {sight.record.pod_uid, sight.record.server_identity}
+    try:
+        rows = await sight.records.inventory.live(sight.installation_id)
+    except StorageError:
+        return None
+    return sum(row.container_identity in names and not row.passthrough for row in rows)
+
+
+def _mention(pod: SeenPod | None) -> PodMention | None:
+    if pod is None:
+        return None
+    facts, ended = pod.facts, pod.plan.phase is PodPhase.ENDED
+    return PodMention(
+        name=facts.name,
+        uid=facts.uid,
+        reason=facts.reason,
+        detail=facts.detail,
+        exit_code=facts.exit_code,
+        message=facts.message,
+        ended=ended,
+    )
+
+
+def _failed_before(sight: Sight, current: SeenPod | None) -> SeenPod | None:
+    """The latest pod but ``current`` that was made for the present vacancy and has ended."""
+    record = sight.state.record
+    if record is None or not record.vacant:
+        return None
+    ended = (p for p in sight.pods.values() if p.plan.phase is PodPhase.ENDED and p is not current)
+    made = (p for p in ended if p.facts.vacancy == record.vacancy and p.facts.uid != record.pod_uid)
+    return max(made, key=lambda p: p.ordinal, default=None)
 
 
 def _installation(sight: Sight, rival: str) -> str:

@@ -3,7 +3,6 @@
 Nothing that a server or an agent has said is in any of them: ids, reasons from fixed sets, and numbers.
 """
 
-import json
 from collections import Counter
 
 from tenure.model.adoption import AdoptionOutcome, AdoptionReason, LaunchRefusal, StopReason
@@ -14,10 +13,10 @@ from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.ports import ServerKey
 from tenure.operator.servers.rounds import Tally
 from tenure.plan.adoption.correlation import Stop
+from tenure.plan.servers.troubles import Ending, ending_of
 from tenure.telemetry.metrics import Metrics
 
 UNOWNED_EXIT_CODE = 10
-UNOWNED_ENDING = "unowned"
 _MENTIONED = 10
 """Instances of one recovery that have an Event each; the others are in the counters."""
 
@@ -165,10 +164,4 @@ class Telling:
 
 def stopped_itself(exit_code: int | None, message: str) -> bool:
     """Whether a server's container ended because nobody claimed it: its exit code and its last words say so both."""
-    if exit_code != UNOWNED_EXIT_CODE:
-        return False
-    try:
-        said = json.loads(message)
-    except ValueError:
-        return False
-    return isinstance(said, dict) and said.get("ended") == UNOWNED_ENDING
+    return exit_code == UNOWNED_EXIT_CODE and ending_of(message) is Ending.UNOWNED

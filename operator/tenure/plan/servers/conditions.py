@@ -18,7 +18,8 @@ from tenure.model.records import SurvivalEffective
 from tenure.model.redaction import one_line
 from tenure.model.server_status import ServerCondition, ServerStatus
 from tenure.plan.adoption.steps import Idle, Nothing
-from tenure.plan.servers.facts import Facts, impossible
+from tenure.plan.servers.facts import Facts, PodMention, impossible
+from tenure.plan.servers.troubles import failure, manner, obstacle
 
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 Reason = ServerConditionReason
@@ -150,7 +151,7 @@ def _ready_in(facts: Facts, phase: ServerPhase) -> Verdict:
         case ServerPhase.STOPPING:
             return FALSE, Reason.SERVER_ENDING, "the server stops its agents and itself"
         case ServerPhase.STARTING:
-            return FALSE, *_starting(facts)
+            return _starting(facts)
         case ServerPhase.ADOPTING:
             return FALSE, Reason.ADOPTION_IN_FLIGHT, "the server that was left is being taken over"
         case ServerPhase.RECOVERING:
@@ -158,6 +159,8 @@ def _ready_in(facts: Facts, phase: ServerPhase) -> Verdict:
         case ServerPhase.DETACHED:
             return FALSE, Reason.NO_BACKEND, "no backend runs; the server lives on for its unowned period"
         case ServerPhase.PENDING:
+            if facts.server_gone:
+                return _ended(facts, Kind.READY, "no backend runs, and the next one gets a fresh server")
             message = (
                 "no backend runs, and no server is needed before one does: a backend is a pod that "
                 "spec.backend.selector matches and that has the label tenure.dev/role=backend"
@@ -188,14 +191,36 @@ def _unknown(facts: Facts) -> tuple[ServerConditionReason, str]:
     return Reason.SERVER_SILENT, "the server's pod runs, and the server does not answer"
 
 
-def _starting(facts: Facts) -> tuple[ServerConditionReason, str]:
-    why = one_line(facts.pod.reason, 64) if facts.pod is not None else ""
-    told = f" ({why})" if why else ""
+def _starting(facts: Facts) -> Verdict:
     if facts.server_gone:
-        return Reason.SERVER_ENDED, f"the server has ended{told}; a fresh one is due"
-    if facts.pod is None:
-        return Reason.SERVER_STARTING, "a fresh server is being made"
-    return Reason.SERVER_STARTING, f"the pod of a fresh server is there, and is not in use yet{told}"
+        return _ended(facts, Kind.READY, "a fresh one is due")
+    return FALSE, Reason.SERVER_STARTING, _start(facts.pod, facts.failed)
+
+
+def _start(pod: PodMention | None, failed: PodMention | None) -> str:
+    """How far a fresh server is."""
+    if pod is not None and pod.ended:
+        return f"the server has ended at its start{failure(pod)}; it is tried again, later and later"
+    found = obstacle(pod) if pod is not None else ""
+    if found:
+        return found
+    before = f"; the one before ended at its start{failure(failed)}" if failed is not None else ""
+    if pod is None:
+        return f"a fresh server is being made{before}"
+    why = one_line(pod.reason, 64)
+    told = f" ({why})" if why else ""
+    return f"the pod of a fresh server is there, and is not in use yet{told}{before}"
+
+
+def _ended(facts: Facts, kind: Kind, then: str) -> Verdict:
+    """The server on record has ended. Once its pod has gone nobody can tell any more how: what was said then stays."""
+    before = _said_before(facts, kind)
+    pod, record = facts.server_pod, facts.state.record
+    same = record is not None and facts.resource.status.server_identity == record.identity
+    if pod is None and same and before is not None and before[1] is Reason.SERVER_ENDED:
+        return before
+    how = manner(pod) if pod is not None else "its pod has gone"
+    return FALSE, Reason.SERVER_ENDED, f"the server has ended{f' ({how})' if how else ''}; {then}"
 
 
 def _adopted(facts: Facts, phase: ServerPhase) -> Verdict:
@@ -232,6 +257,9 @@ def _recovered(facts: Facts, phase: ServerPhase) -> Verdict:
         return _NO_SERVER
     if not facts.state.record_read:
         return before or (UNKNOWN, Reason.DATABASE_UNAVAILABLE, "the store does not answer")
+    if facts.server_gone:
+        # Also what keeps another operator from telling of this end again (``plan.servers.events``).
+        return _ended(facts, Kind.RECOVERED, "its sessions are decided about for the next one")
     if facts.state.owner is None:
         return FALSE, Reason.NO_BACKEND, "no backend runs for which anything could be recovered"
     if not facts.recovered:

@@ -20,6 +20,7 @@ from tenure.plan.adoption.steps import (
     Step,
     StopServer,
 )
+from tenure.plan.servers.troubles import PodMention as PodMention
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,6 @@ class ServerSaid:
     adjustments: Sequence[AdjustmentStatus] = field(default_factory=tuple)
 
 
-@dataclass(frozen=True, slots=True)
-class PodMention:
-    """The pod of the server in use, or of the one that is being made."""
-
-    name: str
-    uid: str
-    reason: str = ""
-    """Why it has ended, or does not start, in the node's word."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What one pass has seen and decided. Of the rest the status before tells: an operator that has just started does
@@ -71,6 +62,9 @@ class Facts:
     """The last one that was planned."""
     now: datetime
     pod: PodMention | None = None
+    """The pod of the server in use, or of the one that is being made."""
+    failed: PodMention | None = None
+    """The latest pod that was made for the present vacancy and ended before it was in use, where ``pod`` is another."""
     ordinal: int = 0
     """The highest one that was ever given out."""
     endpoint: str = ""
@@ -121,6 +115,12 @@ class Facts:
         if record is None or record.vacant:
             return False
         return pod is None or pod.phase is PodPhase.ENDED
+
+    @property
+    def server_pod(self) -> PodMention | None:
+        """The pod of the server on record, if it exists."""
+        found = recorded_pod(self.state)
+        return self.pod if self.pod is not None and found is not None and found.uid == self.pod.uid else None
 
     @property
     def secret_unread(self) -> bool:

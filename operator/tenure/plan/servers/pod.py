@@ -121,7 +121,8 @@ def _containers(server: ControlServer, author: Json, image: str, *, windows: boo
         "ports": [*ports, *_others(_others(own.get("ports"), "name", ports), "containerPort", ports)],
         "securityContext": _container_security(own.get("securityContext"), windows=windows),
         "terminationMessagePath": TERMINATION_FILE,
-        "terminationMessagePolicy": "File",
+        # What ends before it has anything to say in a file has said it on standard error.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [*mounts, *_others(own.get("volumeMounts"), "mountPath", mounts)],
     }
     env = _environment(server, own.get("env"))
