@@ -279,7 +279,7 @@ class World(Durable):
             self.effect(lambda: self._confirm(owed))
             self.effect(self._confirmed)
         elif isinstance(owed, steps.DeleteBootstrap):
-            self.effect(lambda: self._update(owed.pod, bootstrap=False))
+            self.effect(lambda: self._drop_bootstrap(owed.ordinal))
         else:
             self._do(owed)
 
@@ -313,7 +313,10 @@ class World(Durable):
             case steps.CreatePod(ordinal, vacancy):
                 self.effect(lambda: self._create_pod(ordinal, vacancy))
             case steps.DeletePod(pod):
-                assert pod not in self.abandoned
+                found = self.pods.get(pod)
+                assert pod not in self.abandoned or found is None or found.over
+                if found is not None and found.bootstrap:
+                    self.effect(lambda: self._drop_bootstrap(found.ordinal))
                 self.effect(lambda: self._update(pod, terminating=True))
             case steps.Handshake(pod, incarnation):
                 self._handshake(pod, incarnation)

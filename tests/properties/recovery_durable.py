@@ -39,6 +39,8 @@ class Durable:
     sessions: dict[str, str] = field(default_factory=dict)
     abandoned: set[str] = field(default_factory=set)
     """Pods that were on record when the record was vacated."""
+    stillborn: frozenset[int] = frozenset()
+    """Ordinals whose servers end at their start."""
 
     def _store_record(self, step: steps.StoreRecord) -> None:
         assert self.record is not None
@@ -96,6 +98,10 @@ class Durable:
         self.highest = max(self.highest, ordinal)
         self.bootstraps.discard(Bootstrap(ordinal, vacancy))
 
+    def _drop_bootstrap(self, ordinal: int) -> None:
+        self._update(f"pod-{ordinal}", bootstrap=False)
+        self.bootstraps = {b for b in self.bootstraps if b.ordinal != ordinal}
+
     def _write_secret(self, pod: str, secret: ServerSecret) -> None:
         self.pods[pod] = replace(self.pods[pod], secret=secret)
 
@@ -132,10 +138,15 @@ class Durable:
         for uid, pod in list(self.pods.items()):
             if pod.terminating:
                 del self.pods[uid]
-            elif self.servers[uid].ownership.shutting_down and pod.phase is not PodPhase.ENDED:
-                self.pods[uid] = replace(pod, phase=PodPhase.ENDED)
+                if pod.bootstrap:
+                    self.bootstraps.add(Bootstrap(pod.ordinal, pod.vacancy))
+            elif pod.phase is not PodPhase.ENDED and self._ends(pod):
+                self.pods[uid] = replace(pod, phase=PodPhase.ENDED, over=True)
             elif pod.phase is PodPhase.STARTING:
                 self.pods[uid] = replace(pod, phase=PodPhase.REACHABLE)
+
+    def _ends(self, pod: ServerPod) -> bool:
+        return pod.ordinal in self.stillborn or self.servers[pod.uid].ownership.shutting_down
 
     def outcome(self) -> tuple[object, ...]:
         """What a run has come to, without the accidents of ordinals and random credentials."""
@@ -154,4 +165,5 @@ class Durable:
             tuple(sorted(self.sessions.items())),
             tuple(sorted(self.rows.items())),
             [(p.uid, p.phase) for p in self.pods.values() if p.vacancy == "old"],
+            sorted(p.ordinal for p in (*self.bootstraps, *(p for p in self.pods.values() if p.bootstrap))),
         )

@@ -53,6 +53,23 @@ def test_any_number_of_crashes_and_some_lost_writes_change_nothing_about_the_end
     assert world.outcome() == undisturbed(temper, survival).outcome()
 
 
+@given(
+    st.frozensets(st.integers(2, 5), max_size=3),
+    st.dictionaries(PLACES, st.sampled_from(Fault), max_size=6),
+)
+def test_of_servers_that_end_at_their_start_one_pod_is_left_and_no_bootstrap_secret(
+    stillborn: frozenset[int], faults: dict[int, Fault]
+) -> None:
+    world = World(faults=faults, stillborn=stillborn, temper=Temper.SHUTTING_DOWN).with_survivor()
+    world.run()
+    assert world.record is not None
+    assert not world.record.vacant
+    assert not world.bootstraps
+    assert not [pod for pod in world.pods.values() if pod.bootstrap]
+    over = [pod.uid for pod in world.pods.values() if pod.over]
+    assert len(over) <= 1, "the latest that has ended is left, to be looked at"
+
+
 @given(TEMPERS, SURVIVAL, st.dictionaries(PLACES, st.sampled_from(Fault), max_size=8), st.integers(0, 30))
 def test_whenever_the_deadline_elapses_an_end_is_reached_with_one_server_and_every_session_decided(
     temper: Temper, survival: AgentSurvival, faults: dict[int, Fault], elapses_at: int

@@ -97,6 +97,7 @@ async def make_world(
     try:
         for world, _ in made:
             print("backends said last:", *world.evidence.backend()[-20:], sep="\n")
+            _print_last_words(kubelet.folder, world.namespace)
             world.texts.append(("the operator's log", caplog.text + said.out + said.err))
             offences += await world.offences()
     finally:
@@ -107,6 +108,12 @@ async def make_world(
             await world.leave()
             await _remove(api, world.namespace)
     assert not offences, offences
+
+
+def _print_last_words(folder: Path, namespace: str) -> None:
+    """What servers said last, and backends: pytest shows it when the test has failed."""
+    for log in sorted(folder.glob(f"{namespace}_*.log")):
+        print(f"{log.name}:", *log.read_text(errors="replace").splitlines()[-5:], sep="\n  ")
 
 
 async def _remove(api: AdminClient, namespace: str) -> None:

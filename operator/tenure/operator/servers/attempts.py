@@ -30,6 +30,8 @@ class Memory:
     deadline_seconds: float = 30.0
     top_ordinal: int = 0
     """The highest ordinal that was ever given out, as far as this process has seen."""
+    swept: int = -1
+    """``top_ordinal`` when no bootstrap Secret was left that nobody needs."""
     credentials: dict[str, Masked] = field(default_factory=dict, repr=False)
     """By pod UID: a replacement that was rotated in and never stored, for a server that is about to be stopped."""
     said: ServerSaid = field(default_factory=ServerSaid)

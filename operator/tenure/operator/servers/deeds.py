@@ -69,6 +69,6 @@ class Deeds:
             case steps.Confirm():
                 await self._resume.confirm(owed, sight, memory)
             case steps.DeleteBootstrap():
-                await self._make.delete_bootstrap(sight, sight.pods[owed.pod])
+                await self._make.delete_bootstrap(owed, sight)
             case steps.DeletePod():
                 await self._make.delete_pod(owed, sight)

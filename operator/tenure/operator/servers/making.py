@@ -1,11 +1,12 @@
 """Deeds that make a fresh server: bootstrap Secret, pod, handshake, the server's Secret, record."""
 
 from tenure.cluster.errors import AlreadyExists, Conflict, NamespaceTerminating, Refused
+from tenure.cluster.server_ports import SecretObject
 from tenure.operator.servers.adopting import Greeting, facts_of
 from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.pods import read_server_pod
 from tenure.operator.servers.rendering import blank_custody, bootstrap_secret
-from tenure.operator.servers.sight import SeenPod, Sight
+from tenure.operator.servers.sight import Sight
 from tenure.operator.servers.tools import Tools, Went, records_of
 from tenure.plan.adoption import steps
 from tenure.plan.adoption.state import PodPhase
@@ -66,7 +67,7 @@ class Making:
     async def delete_pod(self, step: steps.DeletePod, sight: Sight) -> Went:
         """Its bootstrap Secret first: no nonce is given out twice."""
         seen = sight.pods[step.pod]
-        await self.delete_bootstrap(sight, seen)
+        await self._delete_bootstrap(sight, seen.bootstrap)
         left = await self._tools.cluster.delete_pod(
             sight.key.namespace, seen.facts.name, uid=step.pod, grace_seconds=None
         )
@@ -102,10 +103,14 @@ class Making:
         self._tools.background.start(sight.key, "handshake", step.incarnation, work, finishes=True)
         return Went.WAIT
 
-    async def delete_bootstrap(self, sight: Sight, seen: SeenPod) -> None:
-        if seen.bootstrap is not None:
-            name = names.bootstrap_name(seen.facts.name)
-            await self._tools.cluster.delete_secret(sight.key.namespace, name, uid=seen.bootstrap.uid)
+    async def delete_bootstrap(self, owed: steps.DeleteBootstrap, sight: Sight) -> None:
+        """That of this ordinal, whether its pod exists or not."""
+        of_pods = (seen.bootstrap for seen in sight.pods.values() if seen.ordinal == owed.ordinal)
+        await self._delete_bootstrap(sight, next(of_pods, None) or sight.bootstraps.get(owed.ordinal))
+
+    async def _delete_bootstrap(self, sight: Sight, found: SecretObject | None) -> None:
+        if found is not None:
+            await self._tools.cluster.delete_secret(sight.key.namespace, found.name, uid=found.uid)
 
     async def store_record(self, step: steps.StoreRecord, sight: Sight) -> Went:
         seen = sight.pods[step.pod]

@@ -69,7 +69,7 @@ class Sight:
     pods: Mapping[str, SeenPod]
     """By UID."""
     bootstraps: Mapping[int, SecretObject]
-    """By ordinal: those whose pod does not exist."""
+    """By ordinal: those whose pod does not exist, as far as they were looked for."""
     backends: Backends
     backend: BackendFacts | None
     """The pod whose turn it is; None also for the operator itself."""
@@ -159,11 +159,14 @@ class Observer:
         hand_over, refused = await self._hand_over(key, resource)
         pods = {} if refused else await self._pods(key, resource, record)
         self._count(resource, pods, memory)
-        bootstraps: dict[int, SecretObject] = {}
-        if not refused and record_read and (record is None or record.vacant):
-            bootstraps = await self._bootstraps(key, resource, pods, memory)
         backends, backend = self._backends(key, resource, memory, record)
         owner = self._owner(backends, backend)
+        bootstraps: dict[int, SecretObject] = {}
+        if not refused and record_read:
+            if record is None or record.vacant:
+                bootstraps = await self._bootstraps(key, resource, pods, memory)
+            elif owner is not None and record.recovered_by == owner.incarnation:
+                bootstraps = await self._forgotten(key, resource, pods, memory)
         if owner is not None:
             memory.begin(owner.incarnation)
         memory.holder = owner.incarnation if owner is not None else None
@@ -258,6 +261,7 @@ class Observer:
             ordinal=ordinal,
             vacancy=facts.vacancy,
             phase=facts.phase,
+            over=facts.over,
             terminating=facts.terminating,
             secret=NoSecret.UNREAD if unread else found,
             bootstrap=bootstrap is not None,
@@ -290,6 +294,27 @@ class Observer:
                 pods[pod.facts.uid] = pod
         self._count(resource, pods, memory)
         return {ordinal: secret for ordinal, secret in found.items() if ordinal > memory.top_ordinal}
+
+    async def _forgotten(
+        self, key: ServerKey, resource: ControlServer, pods: Mapping[str, SeenPod], memory: Memory
+    ) -> dict[int, SecretObject]:
+        """Bootstrap Secrets that were left by operators that died, or by pods that went before theirs was deleted.
+        Looked for until there is none, and again after another pod: by name, since Secrets are not listed."""
+        if memory.swept == memory.top_ordinal:
+            return {}
+        here = {pod.ordinal for pod in pods.values()}
+        found: dict[int, SecretObject] = {}
+        top, done = memory.top_ordinal, not any(pod.bootstrap for pod in pods.values())
+        # One above the highest may have been prepared for a pod that was then not needed.
+        for ordinal in sorted({*range(max(1, top - BOOTSTRAPS), top + 2)} - here):
+            name = names.bootstrap_name(names.pod_name(resource, ordinal))
+            secret, unread = await self._secret(key.namespace, name)
+            if secret is not None and secret.owner_uid == resource.uid:
+                found[ordinal] = secret
+            done = done and not unread
+        if done and not found:
+            memory.swept = top
+        return found
 
     @staticmethod
     def _count(resource: ControlServer, pods: Mapping[str, SeenPod], memory: Memory) -> None:

@@ -4,6 +4,7 @@ The pod of a vacancy is recognised by its mark. A pod that no record has named y
 made for one vacancy (a create whose answer was lost) either may go.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tenure.model.records import SurvivalEffective
@@ -20,6 +21,7 @@ from tenure.plan.adoption.state import (
 from tenure.plan.adoption.steps import (
     CreateBootstrap,
     CreatePod,
+    DeleteBootstrap,
     DeletePod,
     Handshake,
     Idle,
@@ -40,19 +42,20 @@ class Making:
 
 def make(state: State, owner: Owner, record: Record, attempt: Attempt) -> Making:
     """The next step towards a server that the record can name."""
+    outlived = outlived_pods(state, record)
     candidates = [p for p in state.pods if _candidate(p, record)]
     if not candidates:
         # Below ``next_ordinal`` are those whose pod was there and has gone: their nonce may be known to somebody.
         unused = [b for b in state.bootstraps if b.ordinal >= state.next_ordinal]
         prepared = [b.ordinal for b in unused if b.vacancy == record.vacancy]
         if prepared:
-            return Making(CreatePod(min(prepared), record.vacancy))
+            return Making(CreatePod(min(prepared), record.vacancy), outlived)
         free = max((b.ordinal + 1 for b in unused), default=state.next_ordinal)
-        return Making(CreateBootstrap(free, record.vacancy))
+        return Making(CreateBootstrap(free, record.vacancy), outlived)
     # The one that has come farthest, and of two alike the older one.
     chosen = min(candidates, key=lambda p: (not isinstance(p.secret, ServerSecret), p.ordinal))
     owed = tuple(DeletePod(p.uid) for p in candidates if p is not chosen)
-    return Making(_finish(state, owner, record, attempt, chosen), owed)
+    return Making(_finish(state, owner, record, attempt, chosen), (*owed, *outlived))
 
 
 def effective_for(state: State, record: Record, incarnation: str) -> SurvivalEffective:
@@ -71,6 +74,21 @@ def superfluous(state: State, current: ServerPod) -> tuple[DeletePod, ...]:
         and not p.terminating
         and p.phase is not PodPhase.ENDED
     )
+
+
+def outlived_pods(state: State, record: Record) -> tuple[DeletePod, ...]:
+    """Pods that have ended for good, but for the latest: its log and last words are what people look for. That of the
+    server on record, or abandoned last, stays as long as the record names it."""
+    over = [p for p in state.pods if p.over and not p.terminating]
+    latest = max((p.ordinal for p in over), default=0)
+    return tuple(DeletePod(p.uid) for p in over if p.ordinal != latest and p.uid != record.pod_uid)
+
+
+def used_up(state: State, spared: Collection[str]) -> tuple[DeleteBootstrap, ...]:
+    """Bootstrap Secrets that nobody needs once the record names a server: its own, those of other pods, and those
+    whose pod has come and gone or was never made. ``spared``: UIDs of pods that are deleted, with their Secrets."""
+    kept = [p.ordinal for p in state.pods if p.bootstrap and p.uid not in spared]
+    return tuple(DeleteBootstrap(ordinal) for ordinal in (*kept, *(b.ordinal for b in state.bootstraps)))
 
 
 def _candidate(pod: ServerPod, record: Record) -> bool:

@@ -27,7 +27,6 @@ from tenure.plan.adoption.steps import (
     Confirm,
     Contact,
     DecideRecords,
-    DeleteBootstrap,
     DismissSurvivor,
     EmptyHandOver,
     Enumerate,
@@ -206,9 +205,8 @@ def _owed(state: State, record: Record, pod: ServerPod, secret: ServerSecret) ->
     owed: list[Owed] = []
     if secret.rotation_id and not record.rotation_confirmed:
         owed.append(Confirm(pod.uid, secret.rotation_id))
-    if pod.bootstrap:
-        owed.append(DeleteBootstrap(pod.uid))
-    return (*owed, *fresh.superfluous(state, pod))
+    pods = (*fresh.superfluous(state, pod), *fresh.outlived_pods(state, record))
+    return (*owed, *pods, *fresh.used_up(state, [each.pod for each in pods]))
 
 
 def _ahead(secret: ServerSecret, record: Record) -> bool:

@@ -81,6 +81,8 @@ class ServerPod:
     vacancy: str
     """``Record.vacancy`` when it was made."""
     phase: PodPhase
+    over: bool = False
+    """It has ended, and none of its containers is started again."""
     terminating: bool = False
     secret: ServerSecret | NoSecret = NoSecret.UNAVAILABLE
     bootstrap: bool = False
@@ -89,7 +91,7 @@ class ServerPod:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A bootstrap Secret whose pod does not exist yet."""
+    """A bootstrap Secret whose pod does not exist: not yet, or no more."""
 
     ordinal: int
     vacancy: str

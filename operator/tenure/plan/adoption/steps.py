@@ -106,8 +106,8 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """A pod of this vacancy that hosts nothing: its nonce was used or has gone, or it is one too many. Its bootstrap
-    Secret goes first: no nonce is given out twice."""
+    """A pod that hosts nothing: one of this vacancy whose nonce was used or has gone, or that is one too many; or one
+    that has ended for good. Its bootstrap Secret goes first: no nonce is given out twice."""
 
     pod: str
 
@@ -222,9 +222,10 @@ class Confirm:
 
 @dataclass(frozen=True, slots=True)
 class DeleteBootstrap:
-    """The nonce has been handed in and the credential is durable."""
+    """A bootstrap Secret that nobody needs any more: its nonce has been handed in and the credential is durable, or the
+    server of this ordinal will never hand it in."""
 
-    pod: str
+    ordinal: int
 
 
 Owed = Confirm | DeleteBootstrap | DeletePod

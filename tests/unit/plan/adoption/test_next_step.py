@@ -235,7 +235,35 @@ def test_a_fresh_server_is_bootstrapped_made_shaken_hands_with_and_recorded() ->
 
 def test_the_bootstrap_secret_is_deleted_once_the_record_names_the_server() -> None:
     plan = next_step(state(pods=(server_pod(bootstrap=True),)))
-    assert plan.owed == (steps.DeleteBootstrap("pod-1"),)
+    assert plan.owed == (steps.DeleteBootstrap(1),)
+
+
+def test_bootstrap_secrets_that_others_left_are_deleted_once_the_record_names_the_server() -> None:
+    ended = server_pod("pod-3", 3, vacancy="other ", phase=PodPhase.ENDED, bootstrap=True)
+    left = (Bootstrap(2, "older "), Bootstrap(4, "other "))
+    plan = next_step(state(pods=(server_pod(), ended), bootstraps=left))
+    assert plan.owed == tuple(steps.DeleteBootstrap(ordinal) for ordinal in (3, 2, 4))
+    assert next_step(vacant(pods=(FRESH_POD,), bootstraps=left)).owed == (), "it may still be needed"
+
+
+def test_of_pods_that_have_ended_for_good_the_latest_stays_to_be_looked_at() -> None:
+    over = [
+        server_pod(f"pod-{n}", n, vacancy="other ", phase=PodPhase.ENDED, over=True, bootstrap=True)
+        for n in (2, 3, 4)
+    ]
+    gone = (steps.DeletePod("pod-2"), steps.DeletePod("pod-3"))
+    assert next_step(state(pods=(server_pod(), *over))).owed == (*gone, steps.DeleteBootstrap(4))
+    making = next_step(vacant(pods=(*over, replace(FRESH_POD, uid="pod-5", ordinal=5))))
+    assert (making.step, making.owed) == (steps.Handshake("pod-5", "new"), gone)
+    restarted = [replace(each, over=False) for each in over]
+    kept = next_step(state(pods=(server_pod(), *restarted))).owed
+    assert not [each for each in kept if isinstance(each, steps.DeletePod)], "something runs in it again"
+
+
+def test_the_pod_that_was_abandoned_last_stays_as_long_as_the_record_names_it() -> None:
+    former = server_pod("pod-1", 1, phase=PodPhase.ENDED, over=True)
+    later = server_pod("pod-3", 3, vacancy=VACANT.vacancy, phase=PodPhase.ENDED, over=True)
+    assert next_step(vacant(pods=(former, later))).owed == ()
 
 
 def test_a_nonce_that_was_used_or_is_gone_makes_the_pod_worthless() -> None:
