@@ -2,15 +2,20 @@
 
 import base64
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 import pytest_asyncio
 from tests.support.api import AdminClient, Object, path
 from tests.support.cluster import api, control_plane, namespace
+from tests.support.containers import Container, hostname_prefix
 from tests.support.kubelet import Kubelet
 from tests.support.volumes import CHECKOUT, require_mounts
 from tests.support.wait import eventually
@@ -265,3 +270,36 @@ async def _bound(api: AdminClient, namespace: str, name: str) -> bool:
 
 async def _gone(api: AdminClient, namespace: str, name: str) -> bool:
     return await api.find(path("pods", namespace, name)) is None
+
+
+async def test_a_container_that_starts_while_another_ends_is_not_taken_for_it(tmp_path: Path) -> None:
+    prefix = hostname_prefix()
+    if not prefix:
+        pytest.skip("containers have no namespace of their own here")
+    environment = {"PATH": os.environ["PATH"]}
+    spec = {"name": "main", "command": ["sleep", "600"]}
+    first = Container(spec, tmp_path / "log", lambda: None)
+    await first.start(environment, tmp_path, [*prefix, "first"])
+    assert first.pid is not None
+    # From here to the next await the stand-in does not hear of it, and the kernel is done with its namespace.
+    os.kill(first.pid, signal.SIGKILL)
+    while _lives(first.pid):
+        time.sleep(0.001)
+    next_one = subprocess.Popen([*prefix, "next", *spec["command"]])
+    try:
+        number = os.stat("/proc/self/ns/uts").st_ino
+        while os.stat(f"/proc/{next_one.pid}/ns/uts").st_ino == number:
+            time.sleep(0.001)
+        await eventually(lambda: first.ended, within=10)
+        assert next_one.poll() is None
+        assert first.exit_code == 137
+    finally:
+        next_one.kill()
+        next_one.wait()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

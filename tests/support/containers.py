@@ -43,7 +43,7 @@ class Container:
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._waiter: asyncio.Task[None] | None = None
-        self._group = ""
+        self._namespace: int | None = None
 
     @property
     def ended(self) -> bool:
@@ -74,7 +74,7 @@ class Container:
                 return
         self.pid = self._process.pid
         if prefix:
-            self._group = await _own_namespace(self._process)
+            self._namespace = await _own_namespace(self._process)
         self._waiter = asyncio.create_task(self._wait(), name=f"container-{self.name}")
 
     def signal(self, number: int) -> None:
@@ -82,7 +82,7 @@ class Container:
         if self._process is None:
             if number == signal.SIGKILL:
                 self.finish(128 + number)
-        elif not self.ended:
+        elif self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
@@ -98,8 +98,10 @@ class Container:
         if self._process is None:
             self.finish(137)
             return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        # One that was reaped has left its number to others.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         if self._waiter is not None:
             # Not awaited itself: cancelling whoever waits here must not cancel the waiter.
             await asyncio.wait([self._waiter])
@@ -171,13 +173,14 @@ class Container:
         assert self._process is not None
         code = await self._process.wait()
         # The first process was the container's init: whatever it left behind ends with it.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        while members := _members(self._group):
-            for pid in members:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(0.01)
+        if self._namespace is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            try:
+                await _end_all_in(self._namespace)
+            finally:
+                os.close(self._namespace)
         code = code if code >= 0 else 128 - code
         self.finish(code, self._last_words(code))
 
@@ -286,26 +289,40 @@ def in_namespaces(script: str) -> list[str]:
     return [*namespaces(mounts=bool(script)), "sh", "-c", f'{script}hostname "$0" && exec "$@"']
 
 
-async def _own_namespace(process: asyncio.subprocess.Process) -> str:
-    """The name of the namespace that only this container's processes are in; empty when it ended at once."""
-    ours = os.readlink("/proc/self/ns/uts")
+async def _own_namespace(process: asyncio.subprocess.Process) -> int | None:
+    """A descriptor of the namespace that only this container's processes are in; None when it ended at once.
+
+    As long as it is open the kernel gives the namespace's number to no other: a container that starts while this one
+    ends would be taken for it.
+    """
+    ours = os.stat("/proc/self/ns/uts").st_ino
     while process.returncode is None:
         try:
-            found = os.readlink(f"/proc/{process.pid}/ns/uts")
+            found = os.open(f"/proc/{process.pid}/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            return ""
-        if found != ours:
+            return None
+        if os.fstat(found).st_ino != ours:
             return found
+        os.close(found)
         await asyncio.sleep(0.005)
-    return ""
+    return None
 
 
-def _members(namespace: str) -> list[int]:
-    """The processes in a namespace, zombies left out: they have none."""
+async def _end_all_in(namespace: int) -> None:
+    """SIGKILL for every process in it, and for those that they start meanwhile."""
+    while members := _members(os.fstat(namespace).st_ino):
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.01)
+
+
+def _members(namespace: int) -> list[int]:
+    """The processes in the namespace of this number, zombies left out: they have none."""
     found = []
-    for entry in Path("/proc").iterdir() if namespace else ():
+    for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
-            if os.readlink(entry / "ns" / "uts") == namespace:
+            if (entry / "ns" / "uts").stat().st_ino == namespace:
                 found.append(int(entry.name))
     return found
 
