@@ -181,6 +181,8 @@ class ControlPlane:
         else:
             # A loopback address is no valid endpoint; nothing in a control plane without a node would use it.
             arguments.append("--endpoint-reconciler-type=none")
+            # As on OpenShift: whoever makes an object that an owner's deletion waits for needs a right on the owner.
+            arguments.append("--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
         self._kubernetes("kube-apiserver", arguments + self.api_arguments)
 
     def start_controller_manager(self) -> None:

@@ -57,8 +57,10 @@ class Resource:
 
 
 AGENT_PROCESSES = Resource("tenure.dev", "v1alpha1", "agentprocesses")
+AGENT_PROCESS_FINALIZERS = Resource("tenure.dev", "v1alpha1", "agentprocesses", "finalizers")
 AGENT_PROCESS_STATUS = Resource("tenure.dev", "v1alpha1", "agentprocesses", "status")
 CONTROL_SERVERS = Resource("tenure.dev", "v1alpha1", "controlservers")
+CONTROL_SERVER_FINALIZERS = Resource("tenure.dev", "v1alpha1", "controlservers", "finalizers")
 CONTROL_SERVER_STATUS = Resource("tenure.dev", "v1alpha1", "controlservers", "status")
 PODS = Resource("", "v1", "pods")
 POD_STATUS = Resource("", "v1", "pods", "status")
@@ -87,6 +89,10 @@ class Call:
     why: str
     watched: bool = False
     """Made by kopf's watch streams, not by our own client."""
+    judged: bool = False
+    """Never made: the API server asks whether it might be, before it takes another one. The admission plugin
+    OwnerReferencesPermissionEnforcement (on OpenShift always on) does so for owner references with
+    ``blockOwnerDeletion``, by which a foreground deletion (Argo CD's) waits for the pods."""
 
 
 CALLS: tuple[Call, ...] = (
@@ -94,6 +100,12 @@ CALLS: tuple[Call, ...] = (
     Call(AGENT_PROCESSES, Verb.WATCH, "be told of a changed agent", watched=True),
     Call(AGENT_PROCESSES, Verb.GET, "read an agent live before acting on it"),
     Call(AGENT_PROCESS_STATUS, Verb.PATCH, "say what is true of an agent"),
+    Call(
+        AGENT_PROCESS_FINALIZERS,
+        Verb.UPDATE,
+        "have an agent's deletion in the foreground wait for its pod",
+        judged=True,
+    ),
     Call(PODS, Verb.LIST, "know the agents' pods; sweep the cache against the truth"),
     Call(PODS, Verb.WATCH, "be told of a pod's end", watched=True),
     Call(PODS, Verb.GET, "read a pod live before a create or a delete"),
@@ -104,6 +116,12 @@ CALLS: tuple[Call, ...] = (
     Call(CONTROL_SERVERS, Verb.WATCH, "be told of a changed control server", watched=True),
     Call(CONTROL_SERVERS, Verb.GET, "read a control server live before acting on it"),
     Call(CONTROL_SERVER_STATUS, Verb.PATCH, "say what is true of a control server"),
+    Call(
+        CONTROL_SERVER_FINALIZERS,
+        Verb.UPDATE,
+        "have a control server's deletion in the foreground wait for what belongs to it",
+        judged=True,
+    ),
     Call(POD_STATUS, Verb.PATCH, "tell a backend's pod, by its readiness gate, that recovery is over"),
     Call(SECRETS, Verb.GET, "read a server's credential, by its name"),
     Call(SECRETS, Verb.CREATE, "keep a server's nonce, credential and hand-over"),

@@ -33,6 +33,9 @@ UNSHOWN: set[Permission] = {
     # tests/integration/cluster/test_rbac.py.
     *(("policy", "poddisruptionbudgets", verb) for verb in ("get", "create", "update", "delete")),
     ("networking.k8s.io", "networkpolicies", "update"),
+    # Never asked for: the API server asks whether they might be, before it takes a pod or a Secret with such an owner.
+    ("tenure.dev", "agentprocesses/finalizers", "update"),
+    ("tenure.dev", "controlservers/finalizers", "update"),
 }
 IN_A_POD = {"HOME", "TENURE_DATABASES_DIR", "TENURE_HTTP_PORT", "TENURE_LEASE_NAMESPACE"}
 
