@@ -25,6 +25,10 @@ KEEP_ALIVE_SECONDS = 75.0
 WRITE_SECONDS = 30.0
 """For an answer to be taken."""
 _BACKLOG = 512
+ANY = "::"
+"""Every address of the machine, of both families."""
+ANY_IPV4 = "0.0.0.0"
+_NO_IPV6 = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 _OUT_OF_HANDLES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 Handler = Callable[[BaseRequest], Awaitable[web.StreamResponse]]
@@ -109,22 +113,21 @@ class Listener:
         self._peers = Peers() if peers is None else peers
         self._server = web.Server(handler)
         self._socket: socket.socket | None = None
+        self.host = ""
+        """The address that it listens on."""
         self._accepting: asyncio.Task[None] | None = None
         self._coming: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int) -> int:
-        """Bind and listen; the port that it became. Raises ``OSError``."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        """Bind and listen; the port that it became. ``::`` is every address of both families, or of IPv4 where the
+        machine has no other. Raises ``OSError``."""
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.setblocking(False)
-            listening.bind((host, port))
-            listening.listen(_BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-        self._socket = listening
+            listening = _listening(host, port)
+        except OSError as error:
+            if host != ANY or error.errno not in _NO_IPV6:
+                raise
+            host, listening = ANY_IPV4, _listening(ANY_IPV4, port)
+        self._socket, self.host = listening, host
         return int(listening.getsockname()[1])
 
     def start(self) -> None:
@@ -196,3 +199,20 @@ class Listener:
             place.give_up()
             with contextlib.suppress(OSError):
                 accepted.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if host == ANY:
+            # Whatever the system's default is: a pod's address is of either family, or it has one of each.
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setblocking(False)
+        listening.bind((host, port))
+        listening.listen(_BACKLOG)
+    except OSError:
+        listening.close()
+        raise
+    return listening

@@ -42,7 +42,8 @@ def run(settings: ServerSettings, around: Surroundings | None = None) -> int:
         log.info("ended")
         return EXIT_CODES[ending]
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        where = f"{host}:{settings.port}"
         log.error("cannot listen on %s: %s", where, error.strerror)
         say(f"tenure control-server: cannot listen on {where}: {error.strerror}")
         return EXIT_FAILED

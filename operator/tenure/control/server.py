@@ -150,7 +150,7 @@ class Server:
     def _announce(self) -> None:
         settings = self._settings
         scheme = "https" if settings.encrypted else "http"
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = f"[{self._listener.host}]" if ":" in self._listener.host else self._listener.host
         url = f"{scheme}://{host}:{self._port}"
         log_file = settings.server_dir / LOG_FILE
         run = {

@@ -92,7 +92,7 @@ class ServerSettings(BaseSettings):
     )
 
     host: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
-    """Address to listen on. Without TLS only a loopback address."""
+    """Address to listen on; :: for all of both families. Without TLS only a loopback address."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 7420
     """Port to listen on; 0 for any free one."""

@@ -68,7 +68,8 @@ def server_settings(server: ControlServer, identity: str) -> dict[str, Any]:
     """The settings of ``tenure control-server``, by their names in its file. Durations are seconds."""
     spec = server.spec
     return {
-        "host": "0.0.0.0",
+        # A pod's address is of whichever family its cluster has.
+        "host": "::",
         "port": PORT,
         "home": home_dir(server),
         "identity": identity,

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.operator.servers.test_memory import pod
 
 from tenure.operator.servers.pods import read_server_pod
+from tenure.operator.servers.secrets import url_of
 
 
 def waiting(reason: str, message: str = "", name: str = "main") -> dict[str, Any]:
@@ -73,3 +74,12 @@ def test_the_server_is_the_first_container_with_its_exit_code_and_last_words() -
 def test_texts_of_a_node_are_cut() -> None:
     found = read_server_pod(pod(containerStatuses=[waiting("x" * 1000, "y" * 100_000)]))
     assert (len(found.reason), len(found.detail)) == (64, 1024)
+
+
+@pytest.mark.parametrize(
+    ("address", "url"), [("10.0.0.7", "https://10.0.0.7:8443"), ("fd00::7", "https://[fd00::7]:8443")]
+)
+def test_a_server_is_called_at_its_pods_address_of_either_family(address: str, url: str) -> None:
+    running = {"name": "main", "state": {"running": {}}}
+    found = read_server_pod(pod(containerStatuses=[running], podIP=address))
+    assert url_of(found.address, 8443) == url

@@ -80,7 +80,7 @@ def test_a_server_takes_its_settings_as_they_are_written() -> None:
     assert settings.shutdown_grace == 85
     assert str(settings.home) == home_dir(asked) == "/var/lib/tenure/prod"
     assert settings.identity == "cs-1"
-    assert (settings.host, settings.port) == ("0.0.0.0", 8443)
+    assert (settings.host, settings.port) == ("::", 8443)
     assert settings.encrypted
     assert settings.home.is_relative_to(settings.workspace_roots[0])
 
