@@ -1,9 +1,12 @@
 """Without survival a server ends with its backend; one that somebody took is let go; nobody needs a backend."""
 
+import asyncio
+import signal
+
 import pytest
 from tests.integration.servers.history import incarnation
 from tests.integration.servers.test_ownership import hand_over, handed_over, recovered, running
-from tests.integration.servers.world import World
+from tests.integration.servers.world import WITHIN, World
 from tests.support.api import path
 from tests.support.wait import eventually
 
@@ -81,3 +84,19 @@ async def test_where_no_backend_is_named_the_operator_is_the_backend(world: Worl
         assert second["server_identity"] == first["server_identity"]
         assert second["rotation_id"] == 1
     assert len(world.server_pods()) == 1
+
+
+async def test_a_server_that_ends_before_it_answers_does_not_keep_the_next_one_waiting(world: World) -> None:
+    async with world.operator():
+        await world.create()
+        await world.alone()
+        first = await world.server_pod()
+        world.kill_server(first, signal.SIGSTOP)
+
+        def waited_for() -> bool:
+            return any(task.get_name().startswith("handshake ") for task in asyncio.all_tasks())
+
+        await eventually(waited_for, within=WITHIN, what="the operator waits for the first server")
+        world.kill_server(first)
+        record = await recovered(world, by=incarnation(await running(world)))
+        assert record["pod_uid"] != first["metadata"]["uid"]

@@ -325,11 +325,14 @@ class Greeting:
     budget: ReadBudget
     patience: float = 60.0
     """Seconds in which the program in the container may come up."""
+    over: Callable[[], bool] = lambda: False
+    """Whether its pod is known to have ended, or to be about to: nobody comes up there any more."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     clock: Callable[[], float] = field(default_factory=lambda: asyncio.get_running_loop().time)
 
     async def run(self) -> bool:
-        """True: the server is ours, and its Secret says so. False: its nonce was used, or it is not what was made.
+        """True: the server is ours, and its Secret says so. False: its nonce was used, it is not what was made, or it
+        ended before it answered.
 
         Raises ``ControlError`` when the server did not come up in time, and ``ApiError`` when its Secret could not be
         stored: the credential is lost then, and the next handshake finds a nonce that was used."""
@@ -346,6 +349,8 @@ class Greeting:
                     told = await client.identity()
                     break
                 except ControlError:
+                    if self.over():
+                        return False
                     if self.clock() >= limit:
                         raise
                 await self.sleep(PAUSE)

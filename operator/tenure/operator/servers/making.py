@@ -94,6 +94,7 @@ class Making:
             blank=custody,
             nonce=nonce,
             budget=sight.budget,
+            over=lambda: self._is_over(sight.uid, step.pod),
         )
 
         async def work() -> None:
@@ -102,6 +103,11 @@ class Making:
 
         self._tools.background.start(sight.key, "handshake", step.incarnation, work, finishes=True)
         return Went.WAIT
+
+    def _is_over(self, owner_uid: str, pod_uid: str) -> bool:
+        """As far as is known without asking. Whoever waits for it keeps the pod that follows it waiting."""
+        found = next((pod for pod in self._tools.cache.pods_of(owner_uid) if pod.uid == pod_uid), None)
+        return found is None or found.terminating or found.phase is PodPhase.ENDED
 
     async def delete_bootstrap(self, owed: steps.DeleteBootstrap, sight: Sight) -> None:
         """That of this ordinal, whether its pod exists or not."""
