@@ -52,10 +52,13 @@ UPDATE tenure.sessions
 # Whether the incarnation that owns the installation's server has decided about the live rows.
 RECOVERY = "SELECT adopted_by, recovered_by FROM tenure.control_servers WHERE namespace = $1 AND installation_id = $2"
 
+# Here and below: ``updated_at`` of a row that is stopping is when that began. Its grace counts from there, and whoever
+# writes to the row meanwhile (an adoption above all) does not begin it anew.
 SEEN = """
 UPDATE tenure.executors_running
-   SET last_seen_at = now(), updated_at = now(), container_identity = coalesce($4, container_identity),
-       resume_token = coalesce($5, resume_token), worktree_id = coalesce($6, worktree_id)
+   SET last_seen_at = now(), updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END,
+       container_identity = coalesce($4, container_identity), resume_token = coalesce($5, resume_token),
+       worktree_id = coalesce($6, worktree_id)
  WHERE namespace = $1 AND session_id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
 RETURNING 1
 """
@@ -70,7 +73,8 @@ UPDATE tenure.executors_running SET last_seen_at = now()
 """
 
 STOPPING = """
-UPDATE tenure.executors_running SET status = 'stopping', updated_at = now()
+UPDATE tenure.executors_running
+   SET status = 'stopping', updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END
  WHERE namespace = $1 AND session_id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
 RETURNING 1
 """
@@ -144,7 +148,8 @@ class Executions(Rows):
         return await self.ended(session_id, agent_execution_id, failed=True)
 
     async def stopping(self, session_id: str, agent_execution_id: str) -> bool:
-        """A stop has begun: no turn is opened from now on. False: not this execution's any more, or not live."""
+        """A stop has begun: no turn is opened from now on. ``Executor.updated_at`` says when, and saying it again does
+        not change that. False: not this execution's any more, or not live."""
 
         async def body(connection: Connection) -> bool:
             if await lock_session(connection, self._namespace, session_id) is None:

@@ -23,22 +23,25 @@ LIVE = EXECUTORS + (
 
 # Durable, so that a restarted operator refuses as the one before; of this incarnation, because the next tries anew.
 FLAG = """
-UPDATE tenure.executors_running SET unstopped_by = $4, updated_at = now()
+UPDATE tenure.executors_running
+   SET unstopped_by = $4, updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END
  WHERE namespace = $1 AND session_id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
 RETURNING 1
 """
 
 CLEAR = """
-UPDATE tenure.executors_running SET unstopped_by = NULL, updated_at = now()
+UPDATE tenure.executors_running
+   SET unstopped_by = NULL, updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END
  WHERE namespace = $1 AND session_id = $2 AND unstopped_by IS NOT NULL
 RETURNING 1
 """
 
 # The winner of a correlation may have another id than the record. A stop that was begun goes on: the status stays.
 # One statement, for hundreds of sessions are published at once; only the row is changed, so no session is locked.
-_RETRACK = (
-    "UPDATE tenure.executors_running SET agent_execution_id = $5, last_seen_at = now(), updated_at = now()"
-)
+_RETRACK = """
+UPDATE tenure.executors_running
+   SET agent_execution_id = $5, last_seen_at = now(),
+       updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END"""
 _AS_IT_WAS = """
  WHERE namespace = $1 AND session_id = $2 AND id = $3 AND agent_execution_id IN ($4, $5)
    AND status IN ('running', 'stopping')"""

@@ -52,7 +52,8 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """A row of the recovery inventory, with what of its session decides about guards."""
+    """A row of the recovery inventory, with what of its session decides about guards. ``updated_at`` of one that is
+    stopping is when its stop began."""
 
     id: UUID
     session_id: str
