@@ -21,8 +21,9 @@ class Hosting:
 
     # The server
 
-    async def server(self, *sessions: str, backend: bool = False, **spec: Any) -> None:
-        """A ControlServer whose profile of each session is a scripted agent with a journal of its own."""
+    async def server(self, *sessions: str, backend: bool = False, named: bool = True, **spec: Any) -> None:
+        """A ControlServer whose profile of each session is a scripted agent with a journal of its own. ``named`` False:
+        its installation is called by the object's UID, and ends with it."""
         evidence = self.world.evidence
         profiles = [self.profile(session) for session in sessions or ("one",)]
         for session in sessions or ("one",):
@@ -30,6 +31,8 @@ class Hosting:
         manifest = self.world.manifest(**{"agentProfiles": profiles, **spec})
         if not backend:
             del manifest["spec"]["backend"]
+        if not named:
+            del manifest["spec"]["installationID"]
         await self.world.api.create(path("controlservers", self.world.namespace), manifest)
 
     def profile(self, session: str, *options: str, **more: Any) -> Object:
@@ -39,6 +42,12 @@ class Hosting:
             "command": list(scripted(self.world.evidence.agent_journal(session), *options)),
             **more,
         }
+
+    async def delete_server(self, propagation: str = "Background") -> None:
+        """Delete the ControlServer. ``Orphan``: its pod stays."""
+        await self.world.api.delete(
+            path("controlservers", self.world.namespace, NAME), propagation=propagation
+        )
 
     # The agent
 

@@ -20,6 +20,7 @@ from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.hosted.driver import Orders
 from tenure.operator.hosted.drivers import Drivers
 from tenure.operator.hosted.executions import Execution
+from tenure.operator.hosted.losses import SERVER_POD_KEY, Losses
 from tenure.operator.hosted.sight import Recollection, Sight
 from tenure.operator.passes.writing import write_status
 from tenure.operator.servers.orphans import AGENT_PROCESS_KEY
@@ -33,7 +34,7 @@ from tenure.ownership.errors import (
     ShuttingDown,
 )
 from tenure.ownership.errors import Refused as RefusedByServer
-from tenure.plan.hosted.actions import Action, Drive, Finish, Launch, MarkStopping, WriteStatus
+from tenure.plan.hosted.actions import Action, Bury, Drive, Finish, Launch, MarkStopping, WriteStatus
 from tenure.plan.hosted.observation import (
     TOKEN_KEY,
     TURNS_KEY,
@@ -77,6 +78,7 @@ class Actor:
     servers: ServerCluster
     cache: ObjectCache
     drivers: Drivers
+    losses: Losses
     wake: Callable[[ObjectKey], None]
 
     async def do(self, action: Action, sight: Sight, kept: Recollection) -> Done:
@@ -93,6 +95,8 @@ class Actor:
                     return await self._mark(action, sight)
                 case Finish():
                     return await self._finish(action, sight)
+                case Bury():
+                    return await self._bury(action, sight)
         except ControlError as error:
             session = sight.session.session_id
             log.info("a control server does not do what is asked of it", session=session, error=str(error))
@@ -149,6 +153,7 @@ class Actor:
             grace_seconds=resource.spec.drain.grace_period_seconds,
             metadata={
                 AGENT_PROCESS_KEY: resource.name,
+                SERVER_POD_KEY: execution.server.pod_name,
                 TOKEN_KEY: action.restart_token,
                 TURNS_KEY: str(before),
             },
@@ -268,6 +273,15 @@ class Actor:
             state=action.state, failed=action.failed, last_words=action.last_words, cut=action.cut
         )
         return Done.CHANGED if ended else Done.LATER
+
+    async def _bury(self, action: Bury, sight: Sight) -> Done:
+        if sight.records is None or sight.executor is None:
+            return Done.LATER
+        namespace = sight.resource.namespace
+        buried = await self.losses.bury(namespace, sight.records, sight.executor.installation_id)
+        for session in buried:
+            await self.drivers.release(namespace, session)
+        return Done.CHANGED if action.session in buried else Done.LATER
 
 
 _IN_VAIN = (

@@ -14,6 +14,7 @@ from tenure.operator.hosted.clients import Clients
 from tenure.operator.hosted.driver import Orders
 from tenure.operator.hosted.drivers import Drivers
 from tenure.operator.hosted.executions import execution_of
+from tenure.operator.hosted.losses import Losses
 from tenure.operator.servers.orphans import Gone
 from tenure.operator.servers.ports import Recovering, ServerKey
 from tenure.operator.servers.rows import row_of
@@ -23,6 +24,8 @@ from tenure.storage.records import Executor, Records
 
 AGAIN = 1.0
 """Seconds until an agent that drains is looked at again."""
+UNKNOWN = 3.0
+"""... and one of which nothing is known: its ControlServer was deleted, too, and its pod may still be there."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -37,19 +40,24 @@ class Place:
 
 
 class Departed:
-    """``place`` finds a ControlServer by its name, as last seen; None: it is not looked after."""
+    """``place`` finds a ControlServer by its name, as last seen; None: it is not looked after. ``records_of`` finds the
+    records of a namespace; None: there are none."""
 
     def __init__(
         self,
         gone: Gone,
         clients: Clients,
         drivers: Drivers,
+        losses: Losses,
         place: Callable[[ServerKey], Place | None],
+        records_of: Callable[[str], Records | None],
     ) -> None:
         self._gone = gone
         self._clients = clients
         self._drivers = drivers
-        self.place_of = place
+        self._losses = losses
+        self._place_of = place
+        self._records_of = records_of
 
     def tend(self, recovering: Recovering, row: Executor) -> None:
         """A pass over a server drains it: its turn goes on, and somebody has to take its events and its outcome."""
@@ -57,17 +65,31 @@ class Departed:
             place = Place(recovering.key, recovering.resource, recovering.records)
             self._drive(place, row, recovering.server.identity)
 
-    async def sweep(self, place: Place, session: str) -> float | None:
+    async def sweep(self, key: ServerKey, session: str) -> float | None:
         """See out the session's agent, if its resource is gone: the seconds until the next look, or None when nothing
         is left. Raises ``ApiError`` and ``StorageError``."""
-        row = await place.records.inventory.of_session(session)
-        if row is None or not row.live or not await self._gone(place.key.namespace, row):
+        place, records = self._place_of(key), self._records_of(key.namespace)
+        if records is None:
             return None
+        row = await records.inventory.of_session(session)
+        if row is None or not row.live or not await self._gone(key.namespace, row):
+            return None
+        if place is None or place.control.effective_installation_id != row.installation_id:
+            return await self._bury(key.namespace, records, row)
         try:
             return await self._see_out(place, row)
         except ControlError as error:
             log.info("an agent is not stopped yet", session=session, error=str(error))
             return AGAIN
+
+    async def _bury(self, namespace: str, records: Records, row: Executor) -> float | None:
+        """Both are deleted, its ControlServer and its AgentProcess: no pass over either will look after the row."""
+        if not await self._losses.lost(namespace, records, row):
+            return UNKNOWN
+        buried = await self._losses.bury(namespace, records, row.installation_id)
+        for session in buried:
+            await self._drivers.release(namespace, session)
+        return 0.05 if row.session_id in buried else UNKNOWN
 
     async def _see_out(self, place: Place, row: Executor) -> float | None:
         records = place.records
@@ -104,7 +126,7 @@ class Departed:
 
     @staticmethod
     async def _grace_is_over(records: Records, row: Executor) -> bool:
-        """By the database's clock, since the stop began."""
+        """By the database's clock, since the row was marked: no adoption in between begins it anew."""
         spent = (await records.inventory.now() - row.updated_at).total_seconds()
         return row.grace_seconds is None or spent >= row.grace_seconds
 

@@ -119,8 +119,7 @@ class HostedPass:
         """What is left of it: an agent that drains. A pass over its server would find it, too."""
         wait = None
         if kept.server is not None:
-            place = self._departed.place_of(kept.server)
-            wait = await self._departed.sweep(place, kept.session) if place is not None else None
+            wait = await self._departed.sweep(kept.server, kept.session)
         if wait is None:
             self.forget(key)
         return wait

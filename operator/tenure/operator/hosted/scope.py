@@ -14,6 +14,7 @@ from tenure.operator.hosted.clients import Clients
 from tenure.operator.hosted.deeds import Actor
 from tenure.operator.hosted.departed import Departed, Place
 from tenure.operator.hosted.drivers import Drivers
+from tenure.operator.hosted.losses import Losses
 from tenure.operator.hosted.pass_ import HostedPass
 from tenure.operator.hosted.sight import Observer
 from tenure.operator.passes.misread import Complaint
@@ -54,10 +55,11 @@ class Hosting:
             except InvalidResource:
                 return None
 
-        self.departed = Departed(gone_by(servers), self._clients, self._drivers, place)
+        losses = Losses(servers)
+        self.departed = Departed(gone_by(servers), self._clients, self._drivers, losses, place, records_of)
         self.hosted = HostedPass(
-            observer=Observer(cache, control_server, records_of, self._clients, clock),
-            actor=Actor(cluster, servers, cache, self._drivers, wake),
+            observer=Observer(cache, control_server, records_of, self._clients, losses, clock),
+            actor=Actor(cluster, servers, cache, self._drivers, losses, wake),
             departed=self.departed,
             complaint=Complaint(cluster, cache, clock),
             cache=cache,

@@ -13,6 +13,7 @@ from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
 from tenure.operator.hosted.clients import Clients
 from tenure.operator.hosted.executions import Execution
+from tenure.operator.hosted.losses import Losses
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.rows import row_of
 from tenure.ownership.client import ControlClient
@@ -26,6 +27,7 @@ from tenure.plan.hosted.observation import (
     TurnView,
     Wanting,
 )
+from tenure.plan.instances import end_recorded
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.records import ControlServerRecord, Executor, Records, Turn
 
@@ -82,8 +84,10 @@ class Observer:
         control_server: Callable[[ServerKey], Mapping[str, Any] | None],
         records_of: Callable[[str], Records | None],
         clients: Clients,
+        losses: Losses,
         clock: Clock,
     ) -> None:
+        self._losses = losses
         self._cache = cache
         self._control_server = control_server
         self._records_of = records_of
@@ -115,6 +119,7 @@ class Observer:
             session=executor.session_state if executor is not None else None,
             newest_turn=TurnView(newest.id, newest.state) if newest is not None else None,
             instance=await _instance(resource, server, executor, contact),
+            server_gone=await self._server_gone(resource, control, records, executor),
             now=self._clock.now(),
             clock=self._clock.monotonic(),
             memory=memory,
@@ -131,6 +136,23 @@ class Observer:
         except InvalidResource:
             text = f"the spec of ControlServer {key.name} is not understood"
             return None, Wanting(ConditionReason.CONTROL_SERVER_NOT_READY, text, stalled=True)
+
+    async def _server_gone(
+        self,
+        resource: AgentProcess,
+        control: ControlServer | None,
+        records: Records | None,
+        executor: Executor | None,
+    ) -> bool:
+        """Asked only about a row that this ControlServer is not the one to judge, and only while it matters."""
+        if executor is None or records is None:
+            return False
+        if control is not None and control.effective_installation_id == executor.installation_id:
+            return False
+        untold = executor.agent_process_uid == resource.uid and not end_recorded(resource.status)
+        if not executor.live and not untold:
+            return False
+        return await self._losses.lost(resource.namespace, records, executor)
 
     def _contact(
         self, key: ServerKey, control: ControlServer | None

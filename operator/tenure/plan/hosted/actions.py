@@ -54,7 +54,15 @@ class Finish:
     cut: int | None = None
 
 
-Action = WriteStatus | Launch | Drive | MarkStopping | Finish
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """End the live rows of an installation whose server is gone for good: there is nobody left to be told to stop."""
+
+    session: str
+    """Whose row shows it, whosever that is."""
+
+
+Action = WriteStatus | Launch | Drive | MarkStopping | Finish | Bury
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ NEVER_STARTED = "the agent could not be started"
 NOT_STARTED = "the agent was never started"
 DRAINED = "the agent ended after it was asked to"
 TOLD = "the agent was told before; a new restartToken tells it again"
+SERVER_GONE = "its control server was deleted, and the agent ended with it"
 UNSEEN = "the agent was gone before anybody saw how it ended"
 
 
@@ -33,6 +34,8 @@ class HowEnded:
 def how_ended(observation: Observation, origin: StopOrigin | None) -> HowEnded:
     """From what is durable: row, turn and session. It is asked when the row is not live any more."""
     turn = observation.turn
+    if observation.server_gone and observation.mine:
+        return _with_its_server(observation, origin)
     if origin is not None:
         cut = turn is not None and turn.state is TurnState.ABANDONED
         return HowEnded(FORCED if cut else DRAINED, graceful=not cut)
@@ -47,6 +50,21 @@ def how_ended(observation: Observation, origin: StopOrigin | None) -> HowEnded:
         return _after_a_turn(turn.state)
     never = started is None or started.started_at is None
     return HowEnded(NEVER_STARTED if never else BY_ITSELF, None)
+
+
+def _with_its_server(observation: Observation, origin: StopOrigin | None) -> HowEnded:
+    """Whether that server had a backend nobody can say any more: where the resource has a prompt, there was none."""
+    turn, session = observation.turn, observation.resource.spec.session
+    # A server that is told to end may tell it of the turn, before it is cut: that is the same.
+    cut = turn is not None and turn.state in (TurnState.ABANDONED, TurnState.FAILED)
+    if origin is not None:
+        return HowEnded(SERVER_GONE if cut else DRAINED, graceful=not cut)
+    told = turn is not None and session is not None and session.prompt is not None
+    if turn is not None and told and not cut:
+        return _after_a_turn(turn.state)
+    if observation.session is SessionState.COMPLETED:
+        return HowEnded(DONE, True)
+    return HowEnded(SERVER_GONE, False if cut else None, final=told)
 
 
 def _after_a_turn(state: TurnState) -> HowEnded:

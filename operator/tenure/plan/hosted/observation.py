@@ -92,6 +92,8 @@ class Observation:
     session: SessionState | None = None
     newest_turn: TurnView | None = None
     instance: InstanceView = InstanceView.UNREAD
+    server_gone: bool = False
+    """The server of the execution in the row is gone for good, as read just now: its ControlServer, and its pod."""
     now: datetime
     clock: float
     memory: Memory = field(default_factory=Memory)

@@ -11,7 +11,16 @@ from tenure.model.reasons import ConditionReason, DesiredState, StopOrigin
 from tenure.model.records import ExecutorStatus, SessionState, TurnState
 from tenure.model.resources import AgentProcess
 from tenure.model.status import InstanceStatus, Status, StopStatus
-from tenure.plan.hosted.actions import Action, Drive, Finish, Launch, MarkStopping, Verdict, WriteStatus
+from tenure.plan.hosted.actions import (
+    Action,
+    Bury,
+    Drive,
+    Finish,
+    Launch,
+    MarkStopping,
+    Verdict,
+    WriteStatus,
+)
 from tenure.plan.hosted.conditions import Facts, Stage, dress
 from tenure.plan.hosted.ends import DONE, NOT_STARTED, TOLD, HowEnded, how_ended, record_end, restarts
 from tenure.plan.hosted.observation import TOKEN_KEY, InstanceView, Memory, Observation, Wanting, fact
@@ -32,6 +41,14 @@ UNSTOPPED = Wanting(
 
 def plan_hosted(observation: Observation) -> Verdict:
     """What to do now about one hosted AgentProcess that exists."""
+    verdict, row = _plan(observation), observation.row
+    if row is None or not row.live or not observation.server_gone:
+        return verdict
+    # Whosever it is: nobody else ends this row, and while it is live the session is guarded by it.
+    return replace(verdict, actions=(*verdict.actions, Bury(row.session_id)))
+
+
+def _plan(observation: Observation) -> Verdict:
     resource, row = observation.resource, observation.row
     if not observation.row_read:
         facts = Facts(Stage.UNKNOWN, resource.status, sentence="the database does not answer")
@@ -83,7 +100,7 @@ def _living(observation: Observation, status: Status) -> Verdict:
     stop = status.stop if status.stop is not None and status.stop.instance == instance.id else None
     asked = _asked(observation.resource, instance)
     if stop is None and asked is not None:
-        stop = StopStatus(instance=instance.id or "", origin=asked, requested_at=observation.now)
+        stop = _begun(observation, asked, instance)
     status = status.model_copy(update={"stop": stop})
     reachable = bool(row.container_identity) and row.container_identity in observation.server.names
     if stop is not None:
@@ -106,6 +123,14 @@ def _asked(resource: AgentProcess, instance: InstanceStatus) -> StopOrigin | Non
     if instance.restart_token != resource.spec.restart_token:
         return StopOrigin.REPLACEMENT
     return None
+
+
+def _begun(observation: Observation, asked: StopOrigin, instance: InstanceStatus) -> StopStatus:
+    """A stop that was not written down before. Of a deletion it is known when it was asked for."""
+    at, deleted = observation.now, observation.resource.metadata.deletion_timestamp
+    if asked is StopOrigin.DELETION and deleted is not None:
+        at = min(at, deleted)
+    return StopStatus(instance=instance.id or "", origin=asked, requested_at=at)
 
 
 def _draining(observation: Observation, status: Status, stop: StopStatus, *, reachable: bool) -> Verdict:
@@ -236,9 +261,7 @@ def _meant(observation: Observation, status: Status, instance: InstanceStatus) -
         token = observation.resource.spec.restart_token
         instance = instance.model_copy(update={"restart_token": token})
     elif asked is not None and not live:
-        assert instance.id
-        begun = StopStatus(instance=instance.id, origin=asked, requested_at=observation.now)
-        status = status.model_copy(update={"stop": begun})
+        status = status.model_copy(update={"stop": _begun(observation, asked, instance)})
         return _ended(observation, status, HowEnded(NOT_STARTED, True))
     return _launch(observation, status, instance)
 

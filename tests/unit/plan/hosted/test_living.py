@@ -6,6 +6,7 @@ import pytest
 from tests.unit.plan.hosted.builders import (
     CLOCK,
     FIRST,
+    NOW,
     SERVER,
     WITH_BACKEND,
     ago,
@@ -107,6 +108,15 @@ def test_a_stop_is_written_down_before_the_row_is_marked(spec: dict[str, object]
     assert verdict.status.stop is not None
     assert verdict.status.stop.origin is origin
     assert verdict.status.phase is Phase.DRAINING
+
+
+def test_a_deletion_that_is_seen_late_was_asked_for_when_it_was() -> None:
+    verdict = plan(observe(process(status=launched(), deleting=True), now=ago(-30)))
+    assert verdict.status.stop is not None
+    assert verdict.status.stop.requested_at == NOW
+    early = plan(observe(process(status=launched(), deleting=True), now=ago(30)))
+    assert early.status.stop is not None
+    assert early.status.stop.requested_at == ago(30), "by a clock that is behind, it is now"
 
 
 @pytest.mark.parametrize(
