@@ -132,10 +132,15 @@ def show(workspace: Path) -> int:
         )
     found = judge(lines)
     processes = ", ".join(map(str, found.processes))
-    print(f"\n{found.finished} steps finished in {found.turns} turns by process {processes}.", end=" ")
+    steps, turns = _counted(found.finished, "step"), _counted(found.turns, "turn")
+    print(f"\n{steps} finished in {turns} by process {processes}.", end=" ")
     print("Unfinished: " + (", ".join(step for _, _, step in found.unfinished) or "none") + ".", end=" ")
     print("Done twice: " + (", ".join(step for _, _, step in found.twice) or "none") + ".")
     return 1 if found.twice else 0
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def main() -> None:

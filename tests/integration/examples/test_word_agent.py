@@ -142,7 +142,7 @@ async def test_it_plans_reads_runs_a_command_asks_and_writes_its_report(workspac
     assert finished(workspace) == [*steps, "turn"]
     code, output = await judged(workspace)
     assert code == 0
-    assert "5 steps finished in 1 turns" in output
+    assert "5 steps finished in 1 turn by" in output
     assert "Done twice: none." in output
 
 
