@@ -52,7 +52,7 @@ def test_one_agent_process_outlives_every_end_of_its_backend_and_finishes_its_tu
     assert {pid for pid, _ in hosted.steps()} == {agent}
     assert hosted.status()["serverIdentity"] == server
     proof = hosted.journal().strip().splitlines()[-1]
-    assert "in 1 turns" in proof
+    assert "in 1 turn by" in proof
     assert "Unfinished: none. Done twice: none." in proof
     assert stage.sql("SELECT count(*) FROM tenure.turns WHERE session_id = 'demo'") == "1"
     counters = hosted.counters()
