@@ -110,9 +110,19 @@ async def test_a_server_that_fails_at_its_start_says_why(world: World) -> None:
         await world.alone()
         await says(world, "ended at its start", "exit code 2", "names a directory that does not exist")
         assert "/nowhere" not in message(world), "settings are named, and no value is quoted"
-        # Whatever comes next, the reason stays readable.
         await eventually(lambda: len(world.server_pods()) > 1, within=WITHIN, what="it is tried again")
-        await says(world, "ended at its start", "names a directory that does not exist")
+
+        def found() -> list[str]:
+            seen = (item for item in world.history.versions(NAME) if item.get("status"))
+            return [str(condition(item, "Ready")["message"]) for item in seen]
+
+        def while_the_next_starts() -> bool:
+            return any("not in use yet" in said and "the one before ended" in said for said in found())
+
+        await eventually(while_the_next_starts, within=WITHIN, what="the reason while it is tried again")
+        # Whatever comes next, the reason stays readable.
+        first = next(number for number, said in enumerate(found()) if "exit code 2" in said)
+        assert all("names a directory that does not exist" in said for said in found()[first:]), found()
 
 
 async def test_a_pod_that_does_not_start_says_what_to_do(world: World) -> None:
