@@ -29,7 +29,14 @@ CLUSTER_READS = {"get_control_server", "get_agent_process", "get_pod", "get_secr
 """Nothing follows from an Event, so its loss is no state of its own."""
 STORE_WRITES = {
     ControlServers: ("ensure", "vacate", "record", "confirm_rotation", "begin_recovery", "set_recovered"),
-    Inventory: ("flag_unstopped", "clear_unstopped", "retracked", "repair", "reconcile"),
+    Inventory: (
+        "flag_unstopped",
+        "clear_unstopped",
+        "retracked",
+        "retracked_together",
+        "repair",
+        "reconcile",
+    ),
     Executions: ("stopping", "ended"),
     Turns: ("apply", "abandon"),
 }

@@ -3,11 +3,12 @@
 import asyncio
 from dataclasses import replace
 
+import asyncpg
 import pytest
 from tests.support.records import DONE, INCARNATION, INSTALLATION, SERVER, a_launch
 
 from tenure.model.records import ExecutorStatus, SessionState, TaskState, TurnState
-from tenure.storage.records import Applied, LaunchRefused, Records, TurnName
+from tenure.storage.records import Applied, EntryRefused, LaunchRefused, Records, TurnName
 
 
 async def test_the_live_inventory_is_the_rows_that_may_have_an_agent(records: Records) -> None:
@@ -129,6 +130,59 @@ async def test_what_changed_since_it_was_judged_is_not_published(records: Record
     assert not await records.inventory.retracked(executor, executor.agent_execution_id)
     assert not await records.inventory.retracked(replace(executor, session_id="session-9"), "x")
     assert await records.inventory.repair([replace(executor, session_id="session-9")]) == ()
+
+
+async def test_rows_are_published_together_and_each_as_if_it_were_alone(records: Records) -> None:
+    names = ("goes-on", "other-winner", "stops", "ended", "launched-again", "flagged", "moved")
+    judged = {name: await records.executions.launch(a_launch(name)) for name in names}
+    await records.executions.launch(a_launch("not asked for"))
+    await records.executions.stopping("stops", judged["stops"].agent_execution_id)
+    for name in ("ended", "launched-again"):
+        await records.executions.ended(name, judged[name].agent_execution_id)
+    await records.executions.launch(a_launch("launched-again"))
+    await records.inventory.flag_unstopped("flagged", judged["flagged"].agent_execution_id, INCARNATION)
+    assert await records.inventory.retracked(judged["moved"], "of somebody else")
+    before = {name: await records.inventory.of_session(name) for name in (*names, "not asked for")}
+    winners = {name: row.agent_execution_id for name, row in judged.items()} | {"other-winner": "winner"}
+    for _ in range(2):
+        done = await records.inventory.retracked_together([(judged[name], winners[name]) for name in names])
+        assert done == {judged[name].id for name in ("goes-on", "other-winner", "stops")}
+    for name, row in before.items():
+        now = await records.inventory.of_session(name)
+        assert row is not None
+        assert now is not None
+        if name in ("goes-on", "other-winner", "stops"):
+            assert now.last_seen_at > row.last_seen_at
+            row = replace(
+                row,
+                agent_execution_id=winners[name],
+                last_seen_at=now.last_seen_at,
+                updated_at=row.updated_at if name == "stops" else now.updated_at,
+            )
+        assert now == row
+    assert await records.inventory.retracked_together([]) == frozenset()
+
+
+async def test_a_value_that_is_refused_leaves_all_rows_as_they_were(records: Records) -> None:
+    rows = [await records.executions.launch(a_launch(name)) for name in ("one", "two")]
+    with pytest.raises(EntryRefused):
+        await records.inventory.retracked_together([(rows[0], "winner"), (rows[1], "no\0text")])
+    assert set(await records.inventory.live()) == set(rows)
+
+
+async def test_nobody_waits_for_the_row_of_another_session(records: Records, database_url: str) -> None:
+    held, free = [await records.executions.launch(a_launch(name)) for name in ("held", "free")]
+    both = [(held, held.agent_execution_id), (free, free.agent_execution_id)]
+    connection = await asyncpg.connect(database_url, timeout=10)
+    try:
+        async with connection.transaction():
+            await connection.execute(
+                "SELECT 1 FROM tenure.executors_running WHERE id = $1 FOR UPDATE", held.id
+            )
+            assert await records.inventory.retracked_together(both) == {free.id}
+    finally:
+        await connection.close()
+    assert await records.inventory.retracked_together(both) == {held.id, free.id}
 
 
 async def test_work_that_goes_on_is_not_interrupted_any_more(records: Records) -> None:

@@ -72,6 +72,8 @@ async def test_operator_and_backend_do_all_their_work_with_the_printed_grants(te
         assert await records.executions.ended("session-1", first.agent_execution_id)
     lost = await backend.executions.launch(a_launch())
     assert await backend.inventory.retracked(lost, "of another name")
+    for records in (backend, operator):
+        assert await records.inventory.retracked_together([(lost, "of another name")]) == {lost.id}
     assert len(await backend.inventory.repair(await backend.inventory.live())) == 1
     again = await operator.executions.launch(a_launch())
     await operator.inventory.flag_unstopped("session-1", again.agent_execution_id, INCARNATION)

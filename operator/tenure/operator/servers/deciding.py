@@ -45,7 +45,7 @@ from tenure.storage.records import Executor
 log = structlog.stdlib.get_logger(__name__)
 
 AT_ONCE = 16
-"""Sessions that are read and published at a time."""
+"""Sessions that are read at a time."""
 LOOK_SECONDS = 0.05
 """How often the deadline is looked at."""
 FLAG_AGAIN_SECONDS = 1.0
@@ -130,11 +130,12 @@ class Deciding:
 
     async def _in_time(self, jobs: list[asyncio.Task[None]]) -> bool:
         """Whether all ended before the deadline. An outcome that comes later is none."""
-        pending = set(jobs)
-        while pending:
+        # One future: a look at hundreds takes longer the more there are, and there are more looks, too.
+        ended = asyncio.gather(*jobs, return_exceptions=True)
+        while not ended.done():
             if self._recovering.deadline() is Deadline.ELAPSED:
                 return False
-            _, pending = await asyncio.wait(pending, timeout=LOOK_SECONDS)
+            await asyncio.wait((ended,), timeout=LOOK_SECONDS)
         return True
 
     # One session
@@ -144,10 +145,8 @@ class Deciding:
         if isinstance(settled, Decided):
             await self._leave(settled, decision)
             return
-        async with self._slots:
-            executor = self._executors[settled.row.id]
-            seen = self._instances[settled.instance]
-            published = await self._publisher.publish(executor, settled.row, seen)
+        executor, seen = self._executors[settled.row.id], self._instances[settled.instance]
+        published = await self._publisher.publish(executor, settled.row, seen, self._slots)
         if not isinstance(published, NotPublished):
             return
         if published.stop is None:

@@ -4,14 +4,16 @@ In this order, each durable before the next: whoever dies in between leaves an o
 that is re-tracked again, and neither changes anything the second time.
 """
 
+from asyncio import Semaphore
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import structlog
 
 from tenure.model.adoption import NotRetracked, StopReason
 from tenure.model.records import SessionState
+from tenure.operator.servers.batches import Batches
 from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.ports import OwnedServer, Recovering
 from tenure.operator.servers.rounds import Refused, Round
@@ -71,6 +73,14 @@ class TooLate:
 Outcome = Published | NotPublished | TooLate
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What a publication needs. ``turn``: whose outcome has been applied, to be acknowledged afterwards."""
+
+    execution: Execution = field(repr=False)
+    turn: int | None
+
+
 class Publisher:
     """Publishes sessions of one recovery. Raises like ``ports.Recoverer``."""
 
@@ -87,33 +97,23 @@ class Publisher:
         self._round = round_
         self._client = client
         self._store = store
+        self._batches = Batches(recovering.records)
         self._profiles: Mapping[str, Profile] = profiles_of(recovering.resource)
 
-    async def publish(self, executor: Executor, row: InventoryRow, seen: InstanceWithEnvironment) -> Outcome:
-        """Rebuild the execution of ``seen``, the session's only instance, and publish the session."""
-        rebuilt = await self._rebuild(executor, row, seen)
-        if isinstance(rebuilt, NotPublished):
-            return rebuilt
-        read = await self.read_outcome(seen.id)
-        turns = await self._turns(executor.session_id) if isinstance(read, Retained) else ()
-        judged = judge_outcome(read, self._server.identity, executor.session_state, turns)
-        match judged:
-            case ApplyThenPublish():
-                assert isinstance(read, Retained)
-                if not await self._apply(executor, read, judged):
-                    judged = StopIt()
-            case PublishAsItIs() | AsWithoutInstance() | StopIt():
-                pass
-            case _:
-                assert_never(judged)
-        if isinstance(judged, AsWithoutInstance):
-            return NotPublished(judged.why)
-        if isinstance(judged, StopIt):
-            self._round.tally.exhausted[judged.read] += 1
-            return NotPublished(judged.why, judged.stop)
-        published = await self._retrack(executor, row, rebuilt)
-        if isinstance(published, Published) and isinstance(judged, ApplyThenPublish):
-            await self._acknowledge(seen.id, judged.control_turn_id)
+    async def publish(
+        self, executor: Executor, row: InventoryRow, seen: InstanceWithEnvironment, slots: Semaphore
+    ) -> Outcome:
+        """Rebuild the execution of ``seen``, the session's only instance, and publish the session. Holds one of
+        ``slots`` while it reads; others are read while its row is written."""
+        with self._batches.coming():
+            async with slots:
+                prepared = await self._prepare(executor, row, seen)
+        if isinstance(prepared, NotPublished):
+            return prepared
+        published = await self._retrack(executor, row, prepared.execution)
+        if isinstance(published, Published) and prepared.turn is not None:
+            async with slots:
+                await self._acknowledge(seen.id, prepared.turn)
         return published
 
     async def last_words(self, executor: Executor, instance: str) -> None:
@@ -150,6 +150,31 @@ class Publisher:
         return Retained(found) if found is not None else OutcomeRead.NONE
 
     # How
+
+    async def _prepare(
+        self, executor: Executor, row: InventoryRow, seen: InstanceWithEnvironment
+    ) -> _Prepared | NotPublished:
+        rebuilt = await self._rebuild(executor, row, seen)
+        if isinstance(rebuilt, NotPublished):
+            return rebuilt
+        read = await self.read_outcome(seen.id)
+        turns = await self._turns(executor.session_id) if isinstance(read, Retained) else ()
+        judged = judge_outcome(read, self._server.identity, executor.session_state, turns)
+        match judged:
+            case ApplyThenPublish():
+                assert isinstance(read, Retained)
+                if not await self._apply(executor, read, judged):
+                    judged = StopIt()
+            case PublishAsItIs() | AsWithoutInstance() | StopIt():
+                pass
+            case _:
+                assert_never(judged)
+        if isinstance(judged, AsWithoutInstance):
+            return NotPublished(judged.why)
+        if isinstance(judged, StopIt):
+            self._round.tally.exhausted[judged.read] += 1
+            return NotPublished(judged.why, judged.stop)
+        return _Prepared(rebuilt, judged.control_turn_id if isinstance(judged, ApplyThenPublish) else None)
 
     async def _rebuild(
         self, executor: Executor, row: InventoryRow, seen: InstanceWithEnvironment
@@ -215,7 +240,7 @@ class Publisher:
         if self._over(row):
             return TooLate()
         records = self._recovering.records
-        kept = await records.inventory.retracked(executor, execution.instance_id)
+        kept = await self._batches.retracked(executor, execution.instance_id)
         # In the same breath as what follows: the deadline may have passed while the row was written.
         if self._over(row):
             return TooLate()

@@ -1,11 +1,12 @@
 """The recovery inventory: which executions were live, what recovery decided about each, and repair.
 
-Nothing here decides (``plan.adoption`` does); it makes decisions durable. Each record is one transaction of its own, so
-that the failure of one never affects another.
+Nothing here decides (``plan.adoption`` does); it makes decisions durable. Each record is one transaction of its own, or
+one of many in a statement that leaves out what it cannot write: so the failure of one never affects another.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from tenure.plan.adoption.guards import InventoryRow
 from tenure.plan.adoption.liveness import RowVerdict
@@ -50,6 +51,22 @@ RETRACKED = _RETRACK + _AS_IT_WAS + " AND unstopped_by IS NULL RETURNING 1"
 RETRACKED_UNFLAGGED = (
     f"{_RETRACK}, unstopped_by = NULL{_AS_IT_WAS} AND (unstopped_by IS NULL OR unstopped_by = $6) RETURNING 1"
 )
+
+# The same for many rows, and still no lock but theirs. One that somebody else holds is left out: the others would wait,
+# and stay locked meanwhile.
+RETRACKED_TOGETHER = """
+WITH free AS (
+    SELECT id FROM tenure.executors_running WHERE namespace = $1 AND id = ANY($2) FOR NO KEY UPDATE SKIP LOCKED
+)
+UPDATE tenure.executors_running e
+   SET agent_execution_id = judged.now, last_seen_at = now(),
+       updated_at = CASE e.status WHEN 'stopping' THEN e.updated_at ELSE now() END
+  FROM unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) AS judged (id, session_id, was, now) JOIN free USING (id)
+ WHERE e.namespace = $1 AND e.id = judged.id AND e.session_id = judged.session_id
+   AND e.agent_execution_id IN (judged.was, judged.now) AND e.status IN ('running', 'stopping')
+   AND e.unstopped_by IS NULL
+RETURNING e.id
+"""
 
 # Only the execution that was judged: its session may have been launched again since. Resume token and worktree stay.
 # The flag is not written where there is none: a backend's role may not, and repairs what it launched itself.
@@ -138,6 +155,25 @@ class Inventory(Rows):
         if executor.unstopped_by is None:
             return await self._statement(RETRACKED, *ids) is not None
         return await self._statement(RETRACKED_UNFLAGGED, *ids, executor.unstopped_by) is not None
+
+    async def retracked_together(self, found: Sequence[tuple[Executor, str]]) -> frozenset[UUID]:
+        """``retracked`` for many rows, each with its instance, in one round trip; returns the ids of those published.
+
+        Of any other nothing has been written: it is flagged, not as it was judged, or held by somebody else this
+        moment, for whom nobody waits. ``retracked`` says which. ``EntryRefused``: nothing has been written at all.
+        """
+        columns = (
+            [row.id for row, _ in found],
+            [row.session_id for row, _ in found],
+            [row.agent_execution_id for row, _ in found],
+            [now for _, now in found],
+        )
+
+        async def body(connection: Connection) -> frozenset[UUID]:
+            rows = await connection.fetch(RETRACKED_TOGETHER, self._namespace, *columns)
+            return frozenset(row["id"] for row in rows)
+
+        return await self._transact(body, single=True)
 
     async def repair(
         self, executors: Iterable[Executor], *, even_unstopped: bool = False
