@@ -3,10 +3,10 @@
 The order: task (only while it is being inserted), session, inventory row, turns, existing task. Every transaction
 changes the rows of one session, and first locks the session's own row; so whatever happens to one session happens
 one after another. Publishing changes inventory rows only and locks no session; where it changes several rows it leaves
-out what somebody else holds, so that it never waits with a row in hand. The control-server record is only read by them: its writers use compare-and-set and lock nothing
-else. Repair locks the task before its own session's turns, which nobody changes without holding that session. So no
-cycle is possible among ours; should a foreign one arise (a deadlock with somebody at a prompt), the transaction runs
-again, a few times.
+out what somebody else holds, so that it never waits with a row in hand. The control-server record is only read by
+them: its writers use compare-and-set and lock nothing else. Repair locks the task before its own session's turns, which
+nobody changes without holding that session. So no cycle is possible among ours; should a foreign one arise (a deadlock
+with somebody at a prompt), the transaction runs again, a few times.
 """
 
 import asyncio
