@@ -23,6 +23,9 @@ from tenure.storage.records import Executor, Records
 
 log = logging.getLogger("tenure.backend")
 
+OWN = "local"
+"""The installation of a server that nobody has on record."""
+
 
 class Backend:
     """Drives the agents of one control server, for as long as the block runs::
@@ -44,14 +47,15 @@ class Backend:
         source: HandOverSource,
         records: Records,
         *,
-        installation: str = "local",
+        installation: str | None = None,
         budget: ReadBudget | None = None,
         owns_records: bool = False,
     ) -> None:
         self._source = source
         self._owns_records = owns_records
         incarnation = source.incarnation or f"backend-{uuid.uuid4().hex}"
-        self._core = Core(records, Link(source, self._settle, budget), installation, incarnation)
+        self._installation = installation
+        self._core = Core(records, Link(source, self._settle, budget), installation or OWN, incarnation)
         self._running: asyncio.Task[None] | None = None
 
     @classmethod
@@ -61,12 +65,13 @@ class Backend:
         store: Masked | str,
         *,
         namespace: str = "default",
-        installation: str = "local",
+        installation: str | None = None,
         budget: ReadBudget | None = None,
     ) -> Self:
         """A backend with this hand-over and the database at the URL ``store`` (``postgresql://...``, migrated by
-        ``tenure migrate``). ``namespace`` and ``installation`` are those of its rows: on Kubernetes the pod's
-        namespace and the ControlServer's ``spec.installationID``. Connects when the block is entered."""
+        ``tenure migrate``). ``namespace`` and ``installation`` are those of its rows. On Kubernetes the namespace
+        is the pod's; the installation is that of the server that is handed over, by the records, and need not be
+        given. Without Kubernetes it is ``local`` if none is given. Connects when the block is entered."""
         url = store if isinstance(store, Masked) else Masked(store)
         records = Records(url, namespace=namespace)
         return cls(source, records, installation=installation, budget=budget, owns_records=True)
@@ -132,6 +137,7 @@ class Backend:
         worktree_id: str | None = None,
         passthrough: bool = False,
         events: bool = True,
+        load: bool = True,
     ) -> Session:
         """Start an agent for a session, and return when it is ready for a prompt.
 
@@ -141,6 +147,9 @@ class Backend:
         ``task_environment_id`` is the session's former one, or its task's name, if none is given.
         ``source_roots`` are directories that the agent may use beside its workspace. ``events`` False: what
         the agent says is not wanted (see ``Session.events``).
+
+        An agent of a session that had one before *loads* what was said in it, unless ``load`` is False; what it
+        tells while it does that is in no ``events``. One that declines begins anew: ``Session.began_anew``.
 
         What fails is undone before this raises, or in the background: an instance is deleted, the record
         released. ``RetryableError``: recovery in progress, session in use, no hand-over, no answer, database
@@ -165,6 +174,7 @@ class Backend:
                 worktree_id,
                 passthrough,
                 CAPACITY if events else 0,
+                load,
             ),
         )
 
@@ -193,8 +203,13 @@ class Backend:
                 await session.detach()
 
     async def _settle(self, peer: Peer) -> None:
-        """Without an operator recovery is ours: before anybody uses a server that was just taken."""
+        """Without an operator recovery is ours: before anybody uses a server that was just taken. With one, its record
+        says whose server this is; it was written before the server was handed over."""
         if not self._source.sole:
+            if self._installation is None:
+                with translated():
+                    found = await self._core.records.servers.installation_of(peer.name)
+                self._core.installation = found or OWN
             return
         with translated():
             await recovering.take_record(self._core, peer)

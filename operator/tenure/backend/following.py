@@ -15,11 +15,13 @@ from tenure.backend.mailbox import Mailbox
 from tenure.backend.refusals import of_control
 from tenure.backend.settling import Settling
 from tenure.backend.turns import Turn
+from tenure.model.adoption import HistorySetting
 from tenure.ownership.errors import BadAnswer, ControlError, Declined, Refused
 from tenure.ownership.stream import ControlStream, StreamEnd
 from tenure.protocol.errors import ProtocolViolation
 from tenure.protocol.frames import Action, Prompt, PromptAccepted, payload_of
 from tenure.protocol.messages import Instance
+from tenure.storage.records import HISTORY_KEY, Executor
 
 log = logging.getLogger("tenure.backend")
 
@@ -53,14 +55,28 @@ class Sending:
     sent: bool = False
 
 
+def former_of(executor: Executor) -> str:
+    """What its agent is to load: the agent's own name of the session, from the launch before this one."""
+    discard = executor.metadata.get(HISTORY_KEY) == HistorySetting.DISCARD.value
+    return "" if discard or executor.began_anew else executor.resume_token or ""
+
+
 class Follower:
     """The stream of one instance, opened again whenever it ends, until the session is over.
 
-    What was asked of it is not lost with a stream: a prompt is sent again under its key.
+    What was asked of it is not lost with a stream: a prompt is sent again under its key. ``former``: the agent's own
+    name of the session from an earlier launch, which is to be loaded; empty: there is none.
     """
 
     def __init__(
-        self, link: Link, *, instance_id: str, server_identity: str, mailbox: Mailbox, settling: Settling
+        self,
+        link: Link,
+        *,
+        instance_id: str,
+        server_identity: str,
+        mailbox: Mailbox,
+        settling: Settling,
+        former: str = "",
     ) -> None:
         self.over: Over | None = None
         self.attached = asyncio.Event()
@@ -68,6 +84,10 @@ class Follower:
         self.refused: BackendError | None = None
         """The agent did not become ready, and will not."""
         self.provider_session_id = ""
+        self.began_anew = False
+        """It was to load what was said in the session before, and did not."""
+        self._former = former
+        self._loading = False
         self._link, self._instance_id, self._server = link, instance_id, server_identity
         self._mailbox, self._settling = mailbox, settling
         self._stream: ControlStream | None = None
@@ -166,7 +186,11 @@ class Follower:
         async for event in stream.events(acknowledge=False):
             if event.terminal and event.control_turn_id is not None:
                 self._settling.take(event.control_turn_id, event)
-            await self._mailbox.put(event)
+            if self._loading:
+                # What was said before was told before, and nobody can read while a launch is under way.
+                self._mailbox.skip(event)
+            else:
+                await self._mailbox.put(event)
 
     async def _serve(self, peer: Peer, stream: ControlStream, instance: Instance) -> None:
         """What is done on a stream beside reading it, until it is closed."""
@@ -194,18 +218,34 @@ class Follower:
     async def _prepared(self, stream: ControlStream, instance: Instance) -> bool:
         """Have the agent say hello and begin its session, unless it has done so before."""
         self.provider_session_id = self.provider_session_id or instance.provider_session_id
-        if self.provider_session_id or self.refused is not None:
-            return self.refused is None
-        try:
-            await stream.send(Action.INITIALIZE, timeout=PREPARE_TIMEOUT)
-            answer = await stream.send(Action.SESSION_NEW, timeout=PREPARE_TIMEOUT)
-        except Declined as error:
-            self.refused = of_control(error)
-            self._progress.set()
-            return False
+        if not self.provider_session_id and self.refused is None:
+            try:
+                await stream.send(Action.INITIALIZE, timeout=PREPARE_TIMEOUT)
+                self.provider_session_id = await self._begun(stream)
+            except Declined as error:
+                self.refused = of_control(error)
+                self._progress.set()
+        # Read off the two names, so that it is said also by whoever attaches after a crash in between.
+        self.began_anew = self._former not in ("", self.provider_session_id)
+        return self.refused is None
+
+    async def _begun(self, stream: ControlStream) -> str:
+        """Load the session that the launch before had, or begin one; the agent's own name of it."""
+        if self._former:
+            # Its history comes as events before the answer, and so is taken by the pump before this goes on.
+            self._loading = True
+            try:
+                payload: JsonValue = {"session_id": self._former}
+                await stream.send(Action.SESSION_LOAD, payload, timeout=PREPARE_TIMEOUT)
+            except Declined as error:
+                log.warning("an agent does not load its session, and begins anew: %s", error)
+            else:
+                return self._former
+            finally:
+                self._loading = False
+        answer = await stream.send(Action.SESSION_NEW, timeout=PREPARE_TIMEOUT)
         found = answer.get("session_id") if isinstance(answer, dict) else None
-        self.provider_session_id = found if isinstance(found, str) else ""
-        return True
+        return found if isinstance(found, str) else ""
 
     async def _send(self, peer: Peer, stream: ControlStream, instance: Instance, sending: Sending) -> None:
         if sending.accepted.done():

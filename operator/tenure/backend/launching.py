@@ -13,9 +13,10 @@ from tenure.backend.errors import BackendError, Final, FinalError, Retry, Retrya
 from tenure.backend.link import Peer, delays
 from tenure.backend.refusals import translated
 from tenure.backend.session import Session
+from tenure.model.adoption import HistorySetting
 from tenure.ownership.errors import SESSION_IN_USE, Refused
 from tenure.protocol.messages import CreateRequest
-from tenure.storage.records import EntryRefused, Executor, LaunchRefused, LaunchRequest
+from tenure.storage.records import HISTORY_KEY, EntryRefused, Executor, LaunchRefused, LaunchRequest
 
 log = logging.getLogger("tenure.backend")
 
@@ -40,6 +41,7 @@ class Order:
     worktree_id: str | None = None
     passthrough: bool = False
     buffer: int = 0
+    load: bool = True
 
 
 async def launch(core: Core, order: Order) -> Session:
@@ -78,7 +80,7 @@ async def _take_row(core: Core, peer: Peer, order: Order, request: CreateRequest
                     task_environment_id=order.task_environment_id,
                     worktree_id=order.worktree_id,
                     passthrough=order.passthrough,
-                    metadata=order.metadata,
+                    metadata=_metadata(order),
                 )
             )
         except (LaunchRefused, EntryRefused):
@@ -88,6 +90,11 @@ async def _take_row(core: Core, peer: Peer, order: Order, request: CreateRequest
             # It may have been written all the same.
             _undo_later(core, peer, request)
             raise
+
+
+def _metadata(order: Order) -> Mapping[str, object]:
+    """With what the next process has to know, if this one ends before the agent has begun its session."""
+    return order.metadata if order.load else {**order.metadata, HISTORY_KEY: HistorySetting.DISCARD.value}
 
 
 async def _incarnation(core: Core) -> str:

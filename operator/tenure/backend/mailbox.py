@@ -64,6 +64,14 @@ class Mailbox:
         if not self._capacity:
             self._done(event)
 
+    def skip(self, event: Event) -> None:
+        """An event that is told to nobody. It counts as read with those before it: at once, or with one that comes
+        after it."""
+        all_read = self.read >= self._received
+        self._received = max(self._received, seq_of(event))
+        if all_read:
+            self._done(event)
+
     async def get(self) -> Event | None:
         """The next event, None after the last one. It counts as read only when ``done`` is called."""
         self._has_reader = True

@@ -3,17 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
 from tenure.backend.core import Core
 from tenure.backend.errors import BackendError, Final, FinalError, Retry, RetryableError
-from tenure.backend.following import Follower, KeylessServer, Over, Sending
-from tenure.backend.link import cancelled, delays
+from tenure.backend.following import Follower, KeylessServer, Over, Sending, former_of
+from tenure.backend.link import cancelled
 from tenure.backend.mailbox import Mailbox
 from tenure.backend.refusals import of_control, translated
-from tenure.backend.settling import Settling
+from tenure.backend.settling import Settling, persistently
 from tenure.backend.turns import Turn, TurnEnd
 from tenure.model.records import SessionState, TurnState
 from tenure.ownership.errors import ControlError, Declined
@@ -24,8 +24,6 @@ from tenure.storage.records import Executor
 from tenure.storage.records.types import Turn as TurnRecord
 
 log = logging.getLogger("tenure.backend")
-
-T = TypeVar("T")
 
 
 class Session:
@@ -62,6 +60,7 @@ class Session:
             server_identity=server_identity,
             mailbox=self._mailbox,
             settling=self._settling,
+            former=former_of(executor),
         )
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._deliveries: set[asyncio.Task[Turn]] = set()
@@ -85,6 +84,12 @@ class Session:
     def agent_session_id(self) -> str:
         """The agent's own name of its session; empty until it has told."""
         return self._follower.provider_session_id
+
+    @property
+    def began_anew(self) -> bool:
+        """Whether the session had an agent before, and this one did not load what was said with that: it was asked to,
+        and declined, and knows nothing of it. Known when it is ready, and to whoever attaches later."""
+        return self._follower.began_anew or self._executor.began_anew
 
     @property
     def open_turn(self) -> Turn | None:
@@ -155,14 +160,17 @@ class Session:
 
     async def stop(self, *, grace: float = 0.0, completed: bool = False) -> None:
         """End the session: no further turn, the open one has ``grace`` seconds to finish, then the agent is stopped
-        and an open turn abandoned. ``completed``: the session's work is done, and its state says so.
+        and an open turn abandoned. ``completed``: the session's work is done, and its state says so
+        from now on.
 
         After an error call it again: every step may be repeated, and a process that dies in between leaves a
         row ``stopping``, which the next ``resume_sessions`` finishes.
         """
         self._stopping = True
+        state = SessionState.COMPLETED if completed else None
+        executions = self._core.records.executions
         with translated():
-            if not await self._core.records.executions.stopping(self.id, self.instance_id):
+            if not await executions.stopping(self.id, self.instance_id, session_state=state):
                 log.info("session %s: it had ended before", self.id)
         turn = self.open_turn
         if turn is not None and grace > 0 and self.over is None:
@@ -170,11 +178,7 @@ class Session:
         await self._core.stop_instance(self.instance_id, self.server_identity, self._settling)
         await _within(2.0, self._settling.idle)
         with translated():
-            await self._core.records.executions.ended(
-                self.id,
-                self.instance_id,
-                session_state=SessionState.COMPLETED if completed else None,
-            )
+            await executions.ended(self.id, self.instance_id, session_state=state)
         await self._refresh_turn()
         await self.detach()
 
@@ -221,12 +225,14 @@ class Session:
             await cancelled(*self._tasks[1:])
 
     async def _learn(self) -> None:
-        """Write down the agent's own name of the session: with it a later launch may load it."""
+        """Write down the agent's own name of the session: with it the next launch loads it."""
         await self._follower.attached.wait()
         token = self._follower.provider_session_id
         if token and token != self._executor.resume_token:
-            await _persistently(
-                lambda: self._core.records.executions.launched(self.id, self.instance_id, resume_token=token)
+            await persistently(
+                lambda: self._core.records.executions.launched(
+                    self.id, self.instance_id, resume_token=token, began_anew=self._follower.began_anew
+                )
             )
 
     async def _lost(self, over: Over) -> None:
@@ -234,13 +240,13 @@ class Session:
         resource is the operator's."""
         await self._settling.idle()
         if over is Over.GONE and self._executor.agent_process_uid is None:
-            await _persistently(
+            await persistently(
                 lambda: self._core.records.executions.ended(self.id, self.instance_id, failed=True)
             )
         turn = self.open_turn
         if turn is not None:
-            await _persistently(lambda: self._core.records.turns.abandon(turn.id))
-        await _persistently(self._refresh_turn)
+            await persistently(lambda: self._core.records.turns.abandon(turn.id))
+        await persistently(self._refresh_turn)
 
     async def _refresh_turn(self) -> None:
         turn = self._turn
@@ -347,11 +353,11 @@ class Session:
         if retained is not None:
             self._settling.take(retained.turn_id, retained.event)
             await self._settling.idle()
-        await _persistently(lambda: self._core.records.turns.abandon(turn.id))
-        await _persistently(self._refresh_turn)
+        await persistently(lambda: self._core.records.turns.abandon(turn.id))
+        await persistently(self._refresh_turn)
 
     async def _abandon_unknown(self, turn: Turn) -> None:
-        await _persistently(lambda: self._core.records.turns.abandon(turn.id))
+        await persistently(lambda: self._core.records.turns.abandon(turn.id))
         turn.finish(TurnEnd(TurnState.ABANDONED))
         await self.stop()
 
@@ -376,18 +382,3 @@ async def _within(seconds: float, wait: Callable[[], Awaitable[object]]) -> None
             await wait()
     except TimeoutError:
         return
-
-
-async def _persistently(step: Callable[[], Awaitable[T]]) -> T | None:
-    """Repeat a transaction until the database takes it; None when it refuses it."""
-    for wait in delays():
-        try:
-            with translated():
-                return await step()
-        except RetryableError as error:
-            log.warning("a record waits for its database: %s", error)
-        except FinalError as error:
-            log.error("a record was refused: %s", error)
-            return None
-        await asyncio.sleep(wait)
-    raise AssertionError("delays have no end")

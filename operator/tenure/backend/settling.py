@@ -6,10 +6,12 @@ the slot until it is acknowledged, so whatever dies in between finds it there.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from tenure.backend.errors import BackendError
+from tenure.backend.errors import BackendError, FinalError, RetryableError
 from tenure.backend.link import Link, delays
+from tenure.backend.refusals import translated
 from tenure.backend.turns import Turn
 from tenure.ownership.errors import ControlError
 from tenure.protocol.frames import Event
@@ -17,6 +19,8 @@ from tenure.storage.errors import DatabaseUnavailable, StorageError
 from tenure.storage.records import Applied, Records, TurnName, outcome_of
 
 log = logging.getLogger("tenure.backend")
+
+T = TypeVar("T")
 
 
 class Settling:
@@ -106,3 +110,18 @@ class Settling:
                 self._acknowledged = max(self._acknowledged, turn_id)
         except (ControlError, BackendError) as error:
             log.info("session %s: an outcome is not acknowledged yet: %s", self._session_id, error)
+
+
+async def persistently(step: Callable[[], Awaitable[T]]) -> T | None:
+    """Repeat a transaction until the database takes it; None when it refuses it."""
+    for wait in delays():
+        try:
+            with translated():
+                return await step()
+        except RetryableError as error:
+            log.warning("a record waits for its database: %s", error)
+        except FinalError as error:
+            log.error("a record was refused: %s", error)
+            return None
+        await asyncio.sleep(wait)
+    raise AssertionError("delays have no end")

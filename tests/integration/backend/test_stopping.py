@@ -59,6 +59,33 @@ async def test_a_stop_that_failed_half_way_is_repeated(scene: Scene, monkeypatch
         assert await scene.execution() == "stopped"
 
 
+async def test_a_completed_session_is_so_whoever_finishes_its_stop(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tenure.backend import RetryableError
+    from tenure.storage.errors import DatabaseUnavailable
+
+    real = Executions.ended
+
+    async def away(*_: object, **__: object) -> bool:
+        raise DatabaseUnavailable("store", "not reachable")
+
+    async with scene.backend() as backend:
+        session = await scene.launch(backend, events=False)
+        assert (await (await session.prompt("say hello")).outcome()).completed
+        monkeypatch.setattr(Executions, "ended", away)
+        with pytest.raises(RetryableError):
+            await session.stop(completed=True)
+    monkeypatch.setattr(Executions, "ended", real)
+    async with scene.backend() as backend:
+        await backend.resume_sessions()
+        assert await scene.execution() == "stopped"
+        assert await scene.session_state() == "completed"
+        again = await scene.launch(backend, events=False)
+        assert await scene.session_state() == "waiting_for_input"
+        await again.stop()
+
+
 async def test_a_launch_that_its_caller_gives_up_is_undone(scene: Scene) -> None:
     async with scene.backend() as backend:
         gate = scene.directory / "hello"

@@ -46,7 +46,9 @@ async def test_nothing_but_its_end_moves_the_time_of_a_row_that_is_stopping(reco
     await records.executions.launched("session-1", instance, resume_token="p-2")
     await records.inventory.flag_unstopped("session-1", instance, "operator/1")
     assert await records.inventory.retracked(await row(records), "another-name")
-    await records.inventory.flag_unstopped("session-1", "another-name", "operator/2")
+    found = await row(records)
+    assert await records.inventory.retracked_together([(found, "a-third-name")]) == {found.id}
+    await records.inventory.flag_unstopped("session-1", "a-third-name", "operator/2")
     await records.inventory.clear_unstopped("session-1")
     assert await records.inventory.retracked(await row(records), instance)
     after = await row(records)

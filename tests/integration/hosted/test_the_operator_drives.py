@@ -3,11 +3,13 @@
 import json
 from base64 import b64encode
 
-from tests.integration.hosted.hosting import Hosting
+from tests.integration.hosted.hosting import Hosting, condition
 from tests.integration.servers.canaries import PLANTED
 from tests.integration.servers.world import WITHIN
 from tests.support.api import path
 from tests.support.wait import eventually
+
+from tenure.plan.hosted.conditions import BEGAN_ANEW
 
 KEY = f"{PLANTED}-model"
 
@@ -42,6 +44,32 @@ async def test_a_new_token_loads_the_session_and_tells_it_again(hosting: Hosting
         await hosting.phase("Failed")
         assert world.evidence.agent("one", "loaded"), "the second agent loads what was said in the session"
         assert hosting.prompts() == 2
+
+
+async def test_an_agent_that_does_not_load_its_session_says_so(hosting: Hosting) -> None:
+    world = hosting.world
+    async with world.operator():
+        await hosting.server(agentProfiles=[hosting.profile("one", "--no-load")])
+        await hosting.create()
+        await hosting.phase("Running")
+
+        async def named() -> bool:
+            return bool((await world.session("one"))["resume_token"])
+
+        await eventually(named, within=WITHIN, what="the agent's own name of the session is written down")
+        assert condition(await hosting.status(), "Ready")["message"] == "the agent runs in its control server"
+        await hosting.change(restartToken="again")
+        await hosting.until(lambda s: condition(s, "Ready").get("message") == BEGAN_ANEW)
+        notes = await eventually(lambda: hosting.events("Restarted"), within=WITHIN, what="it is told")
+        await eventually(lambda: told_anew(hosting), within=WITHIN, what="and that it began anew")
+        assert len(world.evidence.agent("one", "session")) == 2, notes
+    async with world.operator():
+        await hosting.phase("Running")
+        assert condition(await hosting.status(), "Ready")["message"] == BEGAN_ANEW
+
+
+async def told_anew(hosting: Hosting) -> bool:
+    return any("began anew" in note for note in await hosting.events("Restarted"))
 
 
 async def test_an_agent_without_a_prompt_runs_until_it_is_asked_to_stop(hosting: Hosting) -> None:

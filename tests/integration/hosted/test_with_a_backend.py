@@ -79,6 +79,31 @@ async def test_an_agent_that_crashed_is_started_again_by_its_policy(hosting: Hos
         assert status["restarts"] == 1
 
 
+@pytest.mark.parametrize(("history", "loads"), [("Load", 1), ("Discard", 0)])
+async def test_the_backend_loads_the_session_by_the_profile(
+    hosting: Hosting, history: str, loads: int
+) -> None:
+    world = hosting.world
+    async with world.operator():
+        await hosting.server(backend=True, agentProfiles=[hosting.profile("one", history=history)])
+        await world.deploy()
+        await hosting.create()
+        await hosting.phase("Running")
+        await hosted(hosting)
+
+        async def named() -> str:
+            return (await world.session("one"))["resume_token"] or ""
+
+        first = await eventually(named, within=WITHIN, what="the agent's own name of the session is known")
+        await hosting.change(restartToken="again")
+        began = lambda: world.evidence.agent("one", "session") + world.evidence.agent("one", "loaded")  # noqa: E731
+        await eventually(lambda: len(began()) == 2, within=WITHIN, what="another agent has a session")
+        assert len(world.evidence.agent("one", "loaded")) == loads
+        note = world.evidence.prompt("one", "say done")
+        await world.evidence.began(note, within=WITHIN)
+        assert (await named() == first) is bool(loads)
+
+
 @pytest.mark.accept("S-002.8")
 async def test_a_launch_is_refused_while_recovery_has_not_decided(hosting: Hosting) -> None:
     """The session's former agent is on record, and its server's recovery is not over: nothing is launched beside it."""

@@ -54,6 +54,25 @@ async def test_a_box_without_capacity_keeps_nothing_and_counts_it_as_read() -> N
     assert await box.get() is None
 
 
+async def test_what_is_told_to_nobody_counts_as_read_once_all_before_it_does() -> None:
+    box = Mailbox(10, lambda _: None)
+    box.skip(event("message_chunk", seq=1))
+    assert box.read == 1
+    await box.put(event("message_chunk", seq=2))
+    one = await box.get()
+    assert one is not None
+    box.skip(event("message_chunk", seq=3))
+    assert box.read == 1, "its reader is not done with the second"
+    await box.put(event("message_chunk", seq=3))
+    await box.put(event("message_chunk", seq=4))
+    box.done(one)
+    other = await box.get()
+    assert other is not None
+    assert other.fields["seq"] == 4
+    box.done(other)
+    assert box.read == 4
+
+
 async def test_events_that_nobody_reads_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     box = Mailbox(256, lambda _: None)
     for number in range(1, 200):

@@ -43,7 +43,7 @@ from tenure.plan.hosted.observation import (
     turns_before,
 )
 from tenure.protocol.messages import CreateRequest
-from tenure.storage.records import EntryRefused, LaunchRefused, LaunchRequest
+from tenure.storage.records import HISTORY_KEY, EntryRefused, LaunchRefused, LaunchRequest
 
 REJECTED_FIRST, REJECTED_LONGEST = 2.0, 300.0
 """Seconds between two tries of a launch that is rejected; they double."""
@@ -156,6 +156,7 @@ class Actor:
                 SERVER_POD_KEY: execution.server.pod_name,
                 TOKEN_KEY: action.restart_token,
                 TURNS_KEY: str(before),
+                **_history(sight, session.agent_profile),
             },
         )
         try:
@@ -292,6 +293,13 @@ _IN_VAIN = (
 
 def _rejection(sentence: str) -> Wanting:
     return Wanting(ConditionReason.LAUNCH_REJECTED, sentence, stalled=True)
+
+
+def _history(sight: Sight, name: str) -> dict[str, str]:
+    """What whoever drives the agent has to know of its profile: a backend does not see ``spec.agentProfiles``."""
+    profile = sight.control.spec.profile(name) if sight.control is not None else None
+    discard = profile is not None and profile.history is HistorySetting.DISCARD
+    return {HISTORY_KEY: HistorySetting.DISCARD.value} if discard else {}
 
 
 def _create_request(

@@ -164,7 +164,11 @@ class Driver:
                 log.warning("an agent does not begin a session", session=orders.session)
                 raise Unusable from error
         if token and token != orders.resume_token:
-            await orders.records.executions.launched(orders.session, orders.instance, resume_token=token)
+            # Read off the two names, so that it is said also by whoever comes after a crash in between.
+            anew = bool(orders.resume_token) and orders.history is HistorySetting.LOAD
+            await orders.records.executions.launched(
+                orders.session, orders.instance, resume_token=token, began_anew=anew
+            )
 
     async def _open(self, stream: ControlStream) -> str:
         orders = self._orders

@@ -119,6 +119,7 @@ class Observer:
             session=executor.session_state if executor is not None else None,
             newest_turn=TurnView(newest.id, newest.state) if newest is not None else None,
             instance=await _instance(resource, server, executor, contact),
+            began_anew=executor is not None and executor.began_anew,
             server_gone=await self._server_gone(resource, control, records, executor),
             now=self._clock.now(),
             clock=self._clock.monotonic(),

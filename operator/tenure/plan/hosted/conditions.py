@@ -20,6 +20,9 @@ _ASKED = {
 }
 
 
+BEGAN_ANEW = "the agent runs in its control server; it did not load what was said in its session before, and began anew"
+
+
 class Stage(StrEnum):
     """Where the agent is in its life."""
 
@@ -56,6 +59,7 @@ class Facts:
     """The word for that sentence."""
     stalled: Wanting | None = None
     instance: InstanceView = InstanceView.UNREAD
+    began_anew: bool = False
 
 
 def dress(observation: Observation, facts: Facts) -> Status:
@@ -78,7 +82,8 @@ def dress(observation: Observation, facts: Facts) -> Status:
 def _ready(facts: Facts) -> Verdict:
     match facts.stage:
         case Stage.RUNNING:
-            return TRUE, ConditionReason.RUNNING, "the agent runs in its control server"
+            well = "the agent runs in its control server"
+            return TRUE, ConditionReason.RUNNING, BEGAN_ANEW if facts.began_anew else well
         case Stage.STOPPED:
             return _ready_when_stopped(facts)
         case Stage.UNKNOWN:

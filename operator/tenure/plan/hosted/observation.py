@@ -92,6 +92,8 @@ class Observation:
     session: SessionState | None = None
     newest_turn: TurnView | None = None
     instance: InstanceView = InstanceView.UNREAD
+    began_anew: bool = False
+    """The agent of the execution in the row was to load what was said in its session, and did not."""
     server_gone: bool = False
     """The server of the execution in the row is gone for good, as read just now: its ControlServer, and its pod."""
     now: datetime

@@ -177,6 +177,7 @@ def _running(observation: Observation, status: Status, instance: InstanceStatus)
         status,
         instance=observation.instance,
         stalled=prompt_needs_no_backend(observation),
+        began_anew=observation.began_anew,
     )
     memory = replace(observation.memory, rejection=None, ended_since=None)
     observation = replace(observation, memory=memory)

@@ -21,6 +21,7 @@ from tenure.storage.records.servers import ControlServers, Vacated
 from tenure.storage.records.sessions import Sessions
 from tenure.storage.records.turns import TurnName, Turns
 from tenure.storage.records.types import (
+    HISTORY_KEY,
     Applied,
     ControlServerRecord,
     Executor,
@@ -35,6 +36,7 @@ from tenure.storage.records.types import (
 )
 
 __all__ = [
+    "HISTORY_KEY",
     "Applied",
     "ControlServerRecord",
     "DatabaseUnavailable",

@@ -58,7 +58,9 @@ SEEN = """
 UPDATE tenure.executors_running
    SET last_seen_at = now(), updated_at = CASE status WHEN 'stopping' THEN updated_at ELSE now() END,
        container_identity = coalesce($4, container_identity), resume_token = coalesce($5, resume_token),
-       worktree_id = coalesce($6, worktree_id)
+       worktree_id = coalesce($6, worktree_id),
+       metadata = CASE WHEN $7::boolean AND octet_length(metadata::text) < 65000
+                       THEN metadata || '{"tenure_began_anew": "true"}' ELSE metadata END
  WHERE namespace = $1 AND session_id = $2 AND agent_execution_id = $3 AND status IN ('running', 'stopping')
 RETURNING 1
 """
@@ -124,12 +126,15 @@ class Executions(Rows):
         container_identity: str | None = None,
         resume_token: str | None = None,
         worktree_id: str | None = None,
+        began_anew: bool = False,
     ) -> bool:
         """The instance runs, and this is what is known of it by now; None changes nothing. May be said at any
-        time, as often as something is learnt. False: the row is not this execution's any more, or not live."""
+        time, as often as something is learnt. False: the row is not this execution's any more, or not live.
+        ``began_anew``: see ``Executor.began_anew``; it stays until the session is launched again."""
 
         async def body(connection: Connection) -> bool:
-            values = (session_id, agent_execution_id, container_identity, resume_token, worktree_id)
+            what = (container_identity, resume_token, worktree_id, began_anew)
+            values = (session_id, agent_execution_id, *what)
             return await connection.fetchval(SEEN, self._namespace, *values) is not None
 
         return await self._transact(body)
@@ -147,14 +152,20 @@ class Executions(Rows):
         else's."""
         return await self.ended(session_id, agent_execution_id, failed=True)
 
-    async def stopping(self, session_id: str, agent_execution_id: str) -> bool:
+    async def stopping(
+        self, session_id: str, agent_execution_id: str, *, session_state: SessionState | None = None
+    ) -> bool:
         """A stop has begun: no turn is opened from now on. ``Executor.updated_at`` says when, and saying it again does
-        not change that. False: not this execution's any more, or not live."""
+        not change that. ``session_state``: what the session becomes now, unless it is over, whoever finishes the stop.
+        False: not this execution's any more, or not live."""
 
         async def body(connection: Connection) -> bool:
-            if await lock_session(connection, self._namespace, session_id) is None:
+            session = await lock_session(connection, self._namespace, session_id)
+            if session is None:
                 return False
             found = await connection.fetchval(STOPPING, self._namespace, session_id, agent_execution_id)
+            if found is not None and session_state is not None:
+                await settle(connection, session, session_state)
             return found is not None
 
         return await self._transact(body)

@@ -21,6 +21,10 @@ _COLUMNS = (
 
 GET = f"SELECT {_COLUMNS} FROM tenure.control_servers WHERE namespace = $1 AND installation_id = $2"  # noqa: S608
 
+INSTALLATION_OF = """
+SELECT installation_id FROM tenure.control_servers WHERE namespace = $1 AND server_identity = $2
+"""
+
 ENSURE = """
 INSERT INTO tenure.control_servers (namespace, installation_id, name) VALUES ($1, $2, $3)
 ON CONFLICT (namespace, installation_id) DO NOTHING
@@ -109,6 +113,11 @@ class ControlServers(Rows):
             return None if row is None else server_from(row)
 
         return await self._transact(body)
+
+    async def installation_of(self, server_identity: str) -> str | None:
+        """The installation whose server this is now; None when no record names it. An identity lives once."""
+        found = await self._statement(INSTALLATION_OF, server_identity)
+        return None if found is None else str(found)
 
     async def ensure(self, installation_id: str, name: str) -> ControlServerRecord:
         """The record, made vacant if there is none. ``name`` is the ControlServer's, for people."""

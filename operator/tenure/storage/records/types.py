@@ -19,6 +19,12 @@ from tenure.model.records import (
 )
 from tenure.protocol.frames import Event
 
+HISTORY_KEY = "tenure_history"
+"""Where a row's metadata says, by ``HistorySetting.DISCARD``, that its agent is not to load what was said in the
+session before; without it, it is."""
+BEGAN_ANEW_KEY = "tenure_began_anew"
+"""... and, by ``true``, that its agent was to load it and did not: it began anew."""
+
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,63}")
 
 
@@ -83,6 +89,11 @@ class Executor:
     def live(self) -> bool:
         """Whether it may have an agent, and so guards its session."""
         return self.status in LIVE
+
+    @property
+    def began_anew(self) -> bool:
+        """Whether its agent was to load what was said in the session before, and did not."""
+        return self.metadata.get(BEGAN_ANEW_KEY) == "true"
 
 
 @dataclass(frozen=True, slots=True)
