@@ -133,6 +133,11 @@ class ServerCache:
         ]
         return min(older)[2] if older else ""
 
+    def installation_of(self, uid: str) -> str | None:
+        """The installation of the ControlServer with this UID; None: it is not known, or not understood."""
+        known = self._servers.entries.get(uid)
+        return (known.value.installation_id or None) if known is not None else None
+
     def pods_of(self, owner_uid: str) -> tuple[ServerPodFacts, ...]:
         """The pods that this very object controls."""
         return tuple(pod for pod in self._pods.values() if pod.owner_uid == owner_uid)

@@ -1,6 +1,6 @@
 """What the parts of a pass over control servers are to each other."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from tenure.model.reasons import ServerPhase
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.plan.adoption.gates import Deadline
+from tenure.plan.adoption.liveness import PodLife
 from tenure.plan.adoption.state import Recovery
 from tenure.plan.servers.facts import RecoveryReport as RecoveryReport
 from tenure.plan.servers.facts import ServerSaid as ServerSaid
@@ -54,6 +55,11 @@ class OwnedServer:
         )
 
 
+async def no_others(names: Collection[str]) -> Mapping[str, PodLife] | None:
+    """Where no other pods can be."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovering:
     """One recovery, as a deed sees it. It is about a server, or about the lack of one."""
@@ -76,6 +82,9 @@ class Recovering:
     """UIDs of this ControlServer's pods that exist, by live reads."""
     ended: frozenset[str] = frozenset()
     """Those among them whose containers have ended."""
+    elsewhere: Callable[[Collection[str]], Awaitable[Mapping[str, PodLife] | None]] = no_others
+    """Asks for pods that are not among ``present``: those that have one of these names, and those that may be servers
+    of this installation all the same. By UID; None: nobody says."""
 
 
 class Recoverer(Protocol):

@@ -1,6 +1,6 @@
 """Reconciliation of sessions, and the liveness of rows, by one enumeration for each pass."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -62,14 +62,15 @@ async def look(
                 settled=settled,
             )
     rows = await records.inventory.live(recovering.installation_id)
-    names = {row.container_identity for row in rows}
+    names = {row.container_identity for row in rows if row.container_identity}
+    others = await _others(recovering, server, names)
     view = View(
         incarnation=recovering.incarnation,
         survival=survival,
         enumeration=enumeration,
         recovered=not in_recovery,
         in_recovery=in_recovery,
-        pods={name: _life(name, recovering, server) for name in names if name},
+        pods={name: _life(name, recovering, server, others) for name in names},
         stopping=stopping,
     )
     return Look(view, instances)
@@ -88,13 +89,28 @@ async def _enumerate(recovering: Recovering, server: OwnedServer) -> tuple[Insta
         return None
 
 
-def _life(name: str, recovering: Recovering, server: OwnedServer | None) -> PodLife:
+async def _others(
+    recovering: Recovering, server: OwnedServer | None, names: set[str]
+) -> Mapping[str, PodLife] | None:
+    """Pods beside those that were seen: asked for when a row names one that was not."""
+    seen = set(recovering.present) | ({server.identity} if server is not None else set())
+    return await recovering.elsewhere(names - seen) if names - seen else {}
+
+
+def _life(
+    name: str, recovering: Recovering, server: OwnedServer | None, elsewhere: Mapping[str, PodLife] | None
+) -> PodLife:
     """``name`` is a pod's UID, or a server's identity, which is all that some launchers know."""
     if server is not None and name == server.identity:
         name = server.pod_uid
     if name in recovering.present:
         return PodLife.ENDED if name in recovering.ended else PodLife.RUNNING
+    if elsewhere is None:
+        return PodLife.UNKNOWN
+    if name in elsewhere:
+        return elsewhere[name]
     others = recovering.present - recovering.ended - ({server.pod_uid} if server is not None else set())
+    others |= {uid for uid, life in elsewhere.items() if life is PodLife.RUNNING}
     # An identity of some other server: that of a pod which still runs, perhaps. Where none runs, it has ended.
     return PodLife.UNKNOWN if others else PodLife.ABSENT
 

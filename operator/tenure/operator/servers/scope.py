@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
-from tenure.cluster.calls import CONTROL_SERVERS, Resource
-from tenure.cluster.client import Listing
+from tenure.cluster.calls import CONTROL_SERVERS
 from tenure.cluster.errors import ApiError, NotFound, Refused
 from tenure.operator.context import OperatorContext
 from tenure.operator.queue import WorkQueue
@@ -15,6 +14,7 @@ from tenure.operator.servers.attempts import Attempts
 from tenure.operator.servers.background import Background
 from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.deeds import Deeds
+from tenure.operator.servers.elsewhere import Elsewhere, Lister
 from tenure.operator.servers.executions import ExecutionStore
 from tenure.operator.servers.orphans import Tend, gone_by
 from tenure.operator.servers.pass_ import ServerPass
@@ -33,13 +33,6 @@ LOOK_SECONDS = 30.0
 """How often a cluster without the definition is asked again whether it has it by now."""
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class Lister(Protocol):
-    """``tenure.cluster.client.KubernetesClient``."""
-
-    async def list_objects(self, resource: Resource, namespace: str | None, label_selector: str) -> Listing:
-        """All objects of a kind. Raises ``ApiError``."""
 
 
 async def known(lister: Lister, namespaces: Iterable[str]) -> str:
@@ -106,6 +99,7 @@ class Servers:
             hooks=hooks,
             clock=context.clock,
             rendering=Rendering(context.settings.server_image, _own_pods(context)),
+            elsewhere=Elsewhere(context.client, context.servers, self.cache),
         )
         observer = Observer(
             context.servers, self.cache, self.records_of, context.own, context.clock, context.leading

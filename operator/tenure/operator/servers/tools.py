@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from tenure.cluster.server_ports import ServerCluster
 from tenure.operator.clock import Clock
 from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.background import Background
 from tenure.operator.servers.cache import ServerCache
+from tenure.operator.servers.elsewhere import Elsewhere
 from tenure.operator.servers.keeper import Keeper
 from tenure.operator.servers.ports import Hooks, Recoverer, Recovering
 from tenure.operator.servers.rendering import Rendering
@@ -37,6 +39,7 @@ class Tools:
     hooks: Hooks
     clock: Clock
     rendering: Rendering
+    elsewhere: Elsewhere
 
     def recovering(self, sight: Sight, memory: Memory, about: str) -> Recovering:
         """What a deed of recovery is given."""
@@ -52,6 +55,7 @@ class Tools:
             budget=sight.budget,
             deadline=lambda: memory.deadline(self.clock.monotonic()),
             present=frozenset(sight.pods),
+            elsewhere=partial(self.elsewhere.look, sight.key, sight.installation_id, frozenset(sight.pods)),
             ended=frozenset(u for u, p in sight.pods.items() if p.plan.phase is PodPhase.ENDED),
         )
 
