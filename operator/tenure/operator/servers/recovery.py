@@ -121,8 +121,7 @@ class Recovery:
 
     async def upkeep(self, recovering: Recovering) -> float | None:
         """Repair rows whose agent is gone at two looks in a row: whoever drives it comes first."""
-        round_ = self._rounds.get(recovering.key)
-        stopping = frozenset(round_.stopping) if round_ is not None else frozenset()
+        stopping = frozenset(self._present(recovering).stopping)
         found = await look(recovering, in_recovery=False, settled=True, stopping=stopping)
         rows = await recovering.records.inventory.live(recovering.installation_id)
         before = self._suspects.get(recovering.key, frozenset())
@@ -132,7 +131,7 @@ class Recovery:
         for row in await settle_rows(recovering, again, found):
             self._store.remove(recovering.key, row.session_id)
         self._suspects[recovering.key] = suspects
-        self._remember(recovering, self._round(recovering), found, rows)
+        self._remember(recovering, self._present(recovering), found, rows)
         self._tell_late(recovering)
         return DRAIN_SECONDS if draining else UPKEEP_SECONDS
 
@@ -159,13 +158,14 @@ class Recovery:
         round_ = self._rounds.get(key)
         if round_ is None:
             return RecoveryReport()
+        said = round_.said
         return RecoveryReport(
             started_at=round_.started_at,
             finished_at=round_.finished_at,
-            retracked=round_.tally.retracked,
-            not_retracked=_lost(round_),
-            refused=len(round_.tally.refused),
-            stopped=round_.stops.stopped,
+            retracked=said.retracked if said is not None else round_.tally.retracked,
+            not_retracked=said.not_retracked if said is not None else _lost(round_),
+            refused=said.refused if said is not None else len(round_.tally.refused),
+            stopped=said.stopped if said is not None else round_.stops.stopped,
             hosted=round_.hosted,
             deadline_elapsed=round_.deadline_elapsed,
             enumeration_failed=round_.enumeration_failed,
@@ -205,7 +205,7 @@ class Recovery:
         if server is None or not (hosted or last):
             return 0
         async with server.client(recovering.budget) as client:
-            publisher = Publisher(recovering, server, self._round(recovering), client, self._store)
+            publisher = Publisher(recovering, server, self._present(recovering), client, self._store)
             for row in last:
                 await publisher.last_words(row, ended[row.session_id])
             return await Orphans(recovering, client, publisher, self._gone, self.tend).drain(hosted)
@@ -219,12 +219,20 @@ class Recovery:
 
     def _round(self, recovering: Recovering) -> Round:
         """The present one; another recovery's is over."""
+        return self._known(recovering) or self._begin(recovering)
+
+    def _present(self, recovering: Recovering) -> Round:
+        """The same when recovery is over: where this process has not carried it out, what was said of it holds."""
+        found = self._known(recovering)
+        if found is None:
+            found = self._begin(recovering)
+            found.go_on_from(recovering.resource.status)
+        return found
+
+    def _known(self, recovering: Recovering) -> Round | None:
         found = self._rounds.get(recovering.key)
-        same = found is not None and (found.incarnation, found.about) == (
-            recovering.incarnation,
-            recovering.about,
-        )
-        return found if found is not None and same else self._begin(recovering)
+        wanted = (recovering.incarnation, recovering.about)
+        return found if found is not None and (found.incarnation, found.about) == wanted else None
 
     def _end(self, round_: Round | None) -> None:
         for task in round_.cancel() if round_ is not None else ():
@@ -271,6 +279,7 @@ class Recovery:
         if found.instances is not None:
             round_.hosted = len(found.instances)
             live = {instance.id for instance in found.live}
+            round_.untracked = tuple(mention for mention in round_.untracked if mention.id in live)
             gone = [i for i in round_.unstopped if i not in live]
             for instance in gone:
                 del round_.unstopped[instance]
@@ -282,7 +291,7 @@ class Recovery:
                     session_id=row.session_id,
                     reason="an agent of its session did not stop, after all retries",
                 )
-        if round_.deadline_elapsed:
+        if round_.deadline_elapsed and found.instances is not None and not round_.inherited:
             tracked = self._tracked(recovering)
             known = {row.session_id for row in rows if row.created_by == recovering.incarnation}
             round_.untracked = tuple(

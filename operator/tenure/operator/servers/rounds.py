@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenure.model.adoption import NotRetracked, ReconstructionInput, RecoveryRead, StopReason
-from tenure.model.server_status import InstanceMention
+from tenure.model.reasons import ServerConditionReason, ServerConditionType
+from tenure.model.server_status import InstanceMention, RecoveryStatus, ServerStatus
 from tenure.operator.servers.stopping import Stops
 from tenure.ownership.client import ControlClient
 from tenure.plan.adoption.correlation import Stop
@@ -55,7 +56,8 @@ class Round:
 
     incarnation: str
     about: str
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    started_at: datetime | None = field(default_factory=lambda: datetime.now(UTC))
+    """None: it is over, and nobody knows when it was."""
     began: float = field(default_factory=time.monotonic)
     instances: tuple[InstanceWithEnvironment, ...] | None = field(default=None, repr=False)
     """One successful enumeration, with environments: in memory only, and dropped when every record has its outcome."""
@@ -72,12 +74,30 @@ class Round:
     untracked: tuple[InstanceMention, ...] = ()
     tally: Tally = field(default_factory=Tally)
     told: bool = False
+    inherited: bool = False
+    """It was over before this one began: by another operator, or about another server."""
+    said: RecoveryStatus | None = None
+    """What the status says of that: it stays said."""
     stops: Stops = field(init=False)
     _tail: set[asyncio.Task[None]] = field(default_factory=set)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.stops = Stops(self.tally.heard)
+
+    def go_on_from(self, status: ServerStatus) -> None:
+        """It is over, and this was said of it; what was said of another incarnation's is not about this one."""
+        self.told, self.inherited, self.started_at = True, True, None
+        if status.backend is None or status.backend.incarnation != self.incarnation:
+            return
+        self.said = status.recovery
+        if status.recovery is not None:
+            self.started_at, self.finished_at = status.recovery.started_at, status.recovery.finished_at
+        reasons = {c.reason for c in status.conditions if c.type == ServerConditionType.RECOVERED}
+        self.deadline_elapsed = ServerConditionReason.DEADLINE_ELAPSED in reasons
+        self.enumeration_failed = ServerConditionReason.ENUMERATION_FAILED in reasons
+        self.unstopped = {mention.id: mention for mention in status.unstopped_instances}
+        self.untracked = status.untracked_instances
 
     def later(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """Work that goes on when the deadline has decided."""
