@@ -248,6 +248,7 @@ class Actor:
         orders = Orders(
             server=sight.server_key,
             identity=contact[0].identity,
+            incarnation=contact[0].incarnation,
             session=executor.session_id,
             instance=action.instance,
             records=sight.records,

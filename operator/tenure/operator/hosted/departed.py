@@ -16,7 +16,7 @@ from tenure.operator.hosted.drivers import Drivers
 from tenure.operator.hosted.executions import execution_of
 from tenure.operator.hosted.losses import Losses
 from tenure.operator.servers.orphans import Gone
-from tenure.operator.servers.ports import Recovering, ServerKey
+from tenure.operator.servers.ports import OwnedServer, Recovering, ServerKey
 from tenure.operator.servers.rows import row_of
 from tenure.ownership.errors import ControlError
 from tenure.plan.hosted.observation import turns_before
@@ -63,7 +63,7 @@ class Departed:
         """A pass over a server drains it: its turn goes on, and somebody has to take its events and its outcome."""
         if recovering.server is not None and recovering.resource.spec.backend is None:
             place = Place(recovering.key, recovering.resource, recovering.records)
-            self._drive(place, row, recovering.server.identity)
+            self._drive(place, row, recovering.server)
 
     async def sweep(self, key: ServerKey, session: str) -> float | None:
         """See out the session's agent, if its resource is gone: the seconds until the next look, or None when nothing
@@ -108,7 +108,7 @@ class Departed:
         turn = turns[0] if turns and turns[0].state is TurnState.OPEN else None
         if turn is not None and not await self._grace_is_over(records, row):
             if place.control.spec.backend is None:
-                self._drive(place, row, server.identity)
+                self._drive(place, row, server)
             return AGAIN
         await self._drivers.release(place.key.namespace, row.session_id)
         execution = execution_of(records, server, client, row)
@@ -130,12 +130,13 @@ class Departed:
         spent = (await records.inventory.now() - row.updated_at).total_seconds()
         return row.grace_seconds is None or spent >= row.grace_seconds
 
-    def _drive(self, place: Place, row: Executor, identity: str) -> None:
+    def _drive(self, place: Place, row: Executor, server: OwnedServer) -> None:
         """Its turn goes on, and somebody has to take its events and its outcome."""
         profile = place.control.spec.profile(row.agent_profile)
         orders = Orders(
             server=place.key,
-            identity=identity,
+            identity=server.identity,
+            incarnation=server.incarnation,
             session=row.session_id,
             instance=row.agent_execution_id,
             records=place.records,

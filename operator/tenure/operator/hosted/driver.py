@@ -18,7 +18,7 @@ from tenure.model.adoption import HistorySetting, PermissionPolicy
 from tenure.model.records import SessionState, TurnState
 from tenure.operator.hosted.clients import Clients
 from tenure.operator.hosted.executions import Execution
-from tenure.operator.servers.ports import ServerKey
+from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.ownership.errors import ControlError, Declined, Refused, StreamClosed
 from tenure.ownership.stream import ControlStream, StreamEnd
 from tenure.protocol.errors import ProtocolViolation
@@ -51,6 +51,9 @@ class Orders:
 
     server: ServerKey
     identity: str
+    incarnation: str
+    """Whose the server is while this driver is wanted: where it gets a backend, that one drives the instance, and two
+    would take turns with its one stream."""
     session: str
     instance: str
     records: Records
@@ -75,11 +78,11 @@ class Driver:
         self._asked = asyncio.Event()
 
     async def run(self) -> None:
-        """Drive it until it is gone, or the server is another one."""
+        """Drive it until it is gone, or the server is another one, or another owner's."""
         wait = FIRST_WAIT
         while True:
             found = self._clients.get(self._orders.server)
-            if found is not None and found[0].identity != self._orders.identity:
+            if found is not None and self._is_of_others(found[0]):
                 return
             try:
                 if found is not None:
@@ -95,6 +98,10 @@ class Driver:
                 self._failed(error)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_WAIT)
+
+    def _is_of_others(self, server: OwnedServer) -> bool:
+        orders = self._orders
+        return (server.identity, server.incarnation) != (orders.identity, orders.incarnation)
 
     def _failed(self, error: Exception) -> None:
         log.info("an agent is not attached", session=self._orders.session, error=type(error).__name__)

@@ -31,7 +31,7 @@ class Drivers:
         key = (orders.server.namespace, orders.session)
         known = self._running.get(key)
         if known is not None:
-            same = (known.orders.instance, known.orders.identity) == (orders.instance, orders.identity)
+            same = _what(known.orders) == _what(orders)
             if same and not known.task.done():
                 return
             known.task.cancel()
@@ -62,3 +62,7 @@ class Drivers:
             # The next look at the agent begins another driver.
             log.error("an agent's driver ended", session=orders.session, error=type(error).__name__)
         on_news()
+
+
+def _what(orders: Orders) -> tuple[str, str, str]:
+    return orders.instance, orders.identity, orders.incarnation
