@@ -15,7 +15,7 @@ from tenure.model.masked import Masked
 from tenure.model.records import SurvivalEffective
 from tenure.model.server_status import AdjustmentStatus
 from tenure.operator.servers.ports import ServerSaid
-from tenure.operator.servers.secrets import Custody, read_custody, url_of
+from tenure.operator.servers.secrets import Custody, endpoint_of, read_custody, url_of
 from tenure.ownership.client import ControlClient
 from tenure.ownership.endpoint import Endpoint, ReadBudget
 from tenure.ownership.errors import (
@@ -293,10 +293,7 @@ def _contact(target: Target, custody: Custody) -> Contact:
 def _endpoint(target: Target) -> Endpoint | None:
     if target.custody is None or target.secret is None or not target.address:
         return None
-    try:
-        return target.custody.endpoint(target.address)
-    except ValueError:
-        return None
+    return endpoint_of(target.custody, target.address)
 
 
 def _client(target: Target, custody: Custody, endpoint: Endpoint, budget: ReadBudget) -> ControlClient:

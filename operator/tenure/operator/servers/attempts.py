@@ -8,6 +8,7 @@ from tenure.model.masked import Masked
 from tenure.operator.servers.ports import ServerKey, ServerSaid
 from tenure.plan.adoption.gates import Deadline, Verdict
 from tenure.plan.adoption.state import Attempt
+from tenure.plan.adoption.steps import Vacate
 
 REDO_SECONDS = 1.0
 LONGEST_REDO = 15.0
@@ -42,6 +43,9 @@ class Memory:
     namespace_terminating: bool = False
     foreign: str = ""
     """The name of a child that somebody else has."""
+    vacating: tuple[Vacate, bool] | None = None
+    """A write that vacates the record, until it is known to be durable; and whether it gives up a server that was ours
+    in this incarnation."""
     crashed: bool = False
     """The server that is being replaced ended by itself, in the incarnation that it was made for."""
     starts: int = 0
@@ -64,7 +68,7 @@ class Memory:
         if self.attempt.incarnation != incarnation:
             self.attempt = Attempt(incarnation=incarnation)
             self.contact_began, self.superseded, self.upkeep_due = None, False, 0.0
-            self.verdict, self.crashed = None, False
+            self.verdict, self.crashed, self.vacating = None, False, None
             self.credentials.clear()
 
     def restart(self) -> None:
@@ -88,6 +92,10 @@ class Memory:
         if self.contact_began is None:
             return Deadline.NOT_STARTED
         return Deadline.ELAPSED if now - self.contact_began >= self.deadline_seconds else Deadline.RUNNING
+
+    def deadline_of(self, incarnation: str, now: float) -> Deadline:
+        """The same for an attempt of this incarnation: when another one has begun, its time is over."""
+        return self.deadline(now) if self.attempt.incarnation == incarnation else Deadline.ELAPSED
 
     def until_deadline(self, now: float) -> float | None:
         """Seconds; None when it does not run."""

@@ -63,6 +63,11 @@ class Deeds:
                 return await self._hand_over.set_readiness(step, sight)
         assert_never(step)
 
+    def catch_up(self, sight: Sight, memory: Memory) -> bool:
+        """What follows from writes that are durable, whether their answer came or was lost. True: look again."""
+        self._resume.finished(sight, memory)
+        return self._inherit.vacated(sight, memory)
+
     async def owe(self, owed: steps.Owed, sight: Sight, memory: Memory) -> None:
         """Something beside the step. Raises like ``do``, and ``ControlError``."""
         match owed:

@@ -44,7 +44,9 @@ class Inheriting:
             incarnation=incarnation,
             survival=sight.state.survival.effective,
             budget=sight.budget,
-            deadline=lambda: memory.deadline(self._tools.clock.monotonic()),
+            # Another incarnation has begun since: this one's attempt ends what it is at, and repeats nothing. Else it
+            # would hold up the next one's for as long as the server fails, for that one's deadline has not begun.
+            deadline=lambda: memory.deadline_of(incarnation, self._tools.clock.monotonic()),
         )
 
         async def work() -> None:
@@ -54,10 +56,10 @@ class Inheriting:
                 memory.learn(incarnation, contacting="")
             if isinstance(found, LookAgain):
                 return
-            memory.said = adoption.said
-            if found.follow_up is FollowUp.STOP_FIRST and adoption.credential is not None:
-                memory.credentials[step.pod] = adoption.credential
-            memory.verdict = found
+            if memory.attempt.incarnation == incarnation:
+                memory.said, memory.verdict = adoption.said, found
+                if found.follow_up is FollowUp.STOP_FIRST and adoption.credential is not None:
+                    memory.credentials[step.pod] = adoption.credential
             memory.learn(incarnation, judged=step.pod, verdict=found)
             if found.follow_up is FollowUp.OURS:
                 # Durable already. Any other verdict is told when the record says so: by ``Vacate``.
@@ -77,9 +79,13 @@ class Inheriting:
     def dismiss(self, step: steps.DismissSurvivor, sight: Sight, memory: Memory) -> Went:
         incarnation = memory.attempt.incarnation
         target, budget = self._target(sight, sight.pods[step.pod]), sight.budget
+        turn = sight.state.owner.incarnation if sight.state.owner is not None else ""
 
         async def work() -> None:
             survivor, told = await dismiss(target, budget)
+            if survivor is Survivor.GONE and not turn:
+                # Nobody waits for a server in its place, and its pod runs: it may only have been slow to answer.
+                raise StopFailed("the server did not answer when it was to shut down")
             failed = survivor is Survivor.STOP and not told
             memory.learn(
                 incarnation,
@@ -91,8 +97,6 @@ class Inheriting:
                 raise StopFailed("the server did not take the order to shut down")
 
         self._tools.keeper.release(sight.key)
-        owner = sight.state.owner
-        turn = owner.incarnation if owner is not None else ""
         self._tools.background.start(sight.key, "dismissal", turn, work)
         memory.contact(self._tools.clock.monotonic())
         return Went.WAIT
@@ -118,6 +122,8 @@ class Inheriting:
 
     async def vacate(self, step: steps.Vacate, sight: Sight, memory: Memory) -> Went:
         records, record = records_of(sight), sight.state.record
+        mine = record is not None and not record.vacant and record.adopted_by == step.incarnation
+        memory.vacating = (step, mine)
         await records.servers.vacate(
             sight.installation_id,
             adopted_by=step.expected,
@@ -128,7 +134,18 @@ class Inheriting:
             recovered_by=step.recovered_by,
             survival=step.survival,
         )
-        if record is not None and not record.vacant and record.adopted_by == step.incarnation:
+        return Went.ON
+
+    def vacated(self, sight: Sight, memory: Memory) -> bool:
+        """The record was vacated: what follows from that, once; also when the answer to the write was lost."""
+        record = sight.state.record
+        if memory.vacating is None or not sight.state.record_read:
+            return False
+        step, mine = memory.vacating
+        memory.vacating = None
+        if record is None or not record.vacant or record.adopted_by != step.incarnation:
+            return False
+        if mine:
             memory.restart()
             memory.crashed = step.reason is None
         memory.said = ServerSaid()
@@ -136,7 +153,7 @@ class Inheriting:
             memory.verdict = verdict_of(step.reason)
             outcome = memory.verdict.outcome
             self._tools.hooks.adoption_ended(sight.key, sight.resource, outcome.value, step.reason.value)
-        return Went.ON
+        return True
 
     def _target(self, sight: Sight, seen: SeenPod) -> Target:
         assert sight.record is not None

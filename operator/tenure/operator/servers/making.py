@@ -6,6 +6,7 @@ from tenure.operator.servers.adopting import Greeting, facts_of
 from tenure.operator.servers.attempts import Memory
 from tenure.operator.servers.pods import read_server_pod
 from tenure.operator.servers.rendering import blank_custody, bootstrap_secret
+from tenure.operator.servers.secrets import endpoint_of
 from tenure.operator.servers.sight import Sight
 from tenure.operator.servers.tools import Tools, Went, records_of
 from tenure.plan.adoption import steps
@@ -80,7 +81,8 @@ class Making:
     def handshake(self, step: steps.Handshake, sight: Sight, memory: Memory) -> Went:
         seen = sight.pods[step.pod]
         blank = None if seen.bootstrap is None else blank_custody(seen.bootstrap, step.incarnation)
-        if blank is None:
+        endpoint = None if blank is None else endpoint_of(blank[0], seen.facts.address)
+        if blank is None or endpoint is None:
             memory.learn(step.incarnation, nonce_used=memory.attempt.nonce_used | {step.pod})
             return Went.ON
         custody, nonce = blank
@@ -90,7 +92,7 @@ class Making:
             pod_name=seen.facts.name,
             labels=names.secret_labels(sight.resource),
             owner=names.pod_owner(seen.facts.name, seen.facts.uid),
-            endpoint=custody.endpoint(seen.facts.address),
+            endpoint=endpoint,
             blank=custody,
             nonce=nonce,
             budget=sight.budget,

@@ -13,14 +13,14 @@ from tenure.operator.servers.deeds import Deeds
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.protecting import protect
 from tenure.operator.servers.reporting import Reporter
+from tenure.operator.servers.shutdowns import tell_of_shutdowns
 from tenure.operator.servers.sight import Observer, Sight
 from tenure.operator.servers.tools import Tools, Went
 from tenure.ownership.errors import ControlError
 from tenure.ownership.renewal import Ended
+from tenure.plan.adoption.claims import Held, outlasts_its_secret
 from tenure.plan.adoption.next_step import Plan, next_step
-from tenure.plan.adoption.state import NoSecret, PodPhase
-from tenure.plan.adoption.steps import Contact, CreateBootstrap, Idle, Nothing, Owed
-from tenure.plan.servers.events import ended_server
+from tenure.plan.adoption.steps import Contact, CreateBootstrap, Idle, Nothing, Owed, WriteHandOver
 from tenure.storage.errors import StorageError
 
 LOOKS = 40
@@ -76,8 +76,11 @@ class ServerPass:
             owner = sight.state.owner
             self.tools.background.outdate(key, owner.incarnation if owner is not None else "")
             self._keep(sight, memory)
+            if self.deeds.catch_up(sight, memory):
+                continue
             plan = next_step(sight.state)
             self._tell(plan, sight, memory)
+            await tell_of_shutdowns(self.tools, sight)
             told = await self.reporter.tell_end(sight, plan.step, memory)
             if told is not None:
                 raw = told
@@ -129,15 +132,15 @@ class ServerPass:
             self.tools.lose(sight, memory, owner.incarnation)
             return
         server = sight.owned()
+        if held is not None and (server is None or server.credential != held.credential):
+            mine = Held(held.pod_uid, held.identity, held.incarnation, held.rotation_id)
+            if held.object_uid == sight.uid and outlasts_its_secret(sight.state, mine):
+                return
         if server is not None:
             self.tools.keeper.keep(key, server)
             return
         if held is None or sight.refused:
             return
-        pod = sight.pods.get(held.pod_uid)
-        unread = pod is not None and pod.plan.secret is NoSecret.UNREAD
-        if unread and owner is not None and owner.incarnation == held.incarnation:
-            return  # an API server that is silent takes no claim away
         self.tools.keeper.release(key)
         memory.detaching = owner is None
 
@@ -153,13 +156,6 @@ class ServerPass:
         return waits
 
     def _tell(self, plan: Plan, sight: Sight, memory: Memory) -> None:
-        pod = sight.pod_on_record()
-        told = (
-            sight.record is not None and ended_server(sight.resource.status) == sight.record.server_identity
-        )
-        if pod is not None and pod.plan.phase is PodPhase.ENDED and not told:
-            facts = pod.facts
-            self.tools.hooks.server_ended(sight.resource, facts.uid, facts.exit_code, facts.message)
         if memory.detaching and plan.step == Nothing(Idle.NO_BACKEND):
             self.tools.hooks.detached(sight.key, sight.resource)
         if sight.state.owner is not None or isinstance(plan.step, Nothing):
@@ -186,11 +182,12 @@ class ServerPass:
             waits.append(max(memory.start_wait(now), 0.5))
         if isinstance(plan.step, Contact):
             waits.append(AGAIN)
-        if isinstance(plan.step, Nothing):
-            if plan.step.why in (Idle.STORE_UNREAD, Idle.SECRET_UNREAD):
-                waits.append(AGAIN)
-            if plan.step.why is Idle.UP_TO_DATE:
-                waits.append(self._upkeep(sight, memory, now))
+        if isinstance(plan.step, Nothing) and plan.step.why in (Idle.STORE_UNREAD, Idle.SECRET_UNREAD):
+            waits.append(AGAIN)
+        # Somebody else's Secret in the place of the hand-over takes nothing away from the sessions that there are.
+        barred = isinstance(plan.step, WriteHandOver) and memory.foreign
+        if barred or plan.step == Nothing(Idle.UP_TO_DATE):
+            waits.append(self._upkeep(sight, memory, now))
         if memory.refused or memory.foreign or sight.refused:
             waits.append(3 * AGAIN)
         return waits

@@ -88,8 +88,15 @@ class Resuming:
         await records_of(sight).servers.set_recovered(
             sight.installation_id, step.incarnation, adopted_by=step.expected
         )
-        self._tools.recoverer.finished(self._tools.recovering(sight, memory, memory.attempt.recovering))
         return Went.ON
+
+    def finished(self, sight: Sight, memory: Memory) -> None:
+        """The record says that the recovery that was carried out here is over: it may be told of, which it is once."""
+        record, owner, attempt = sight.state.record, sight.state.owner, memory.attempt
+        if record is None or owner is None or record.recovered_by != owner.incarnation:
+            return
+        if attempt.incarnation == owner.incarnation and attempt.recovery is Recovery.RECONCILED:
+            self._tools.recoverer.finished(self._tools.recovering(sight, memory, attempt.recovering))
 
     async def confirm(self, owed: steps.Confirm, sight: Sight, memory: Memory) -> None:
         server, incarnation = sight.owned(), incarnation_of(sight)

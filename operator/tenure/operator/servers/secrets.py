@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from tenure.cluster.server_ports import SecretObject
 from tenure.model.masked import Masked
@@ -84,6 +85,24 @@ class Custody:
         if not usable(self.credential):
             return NoSecret.UNAVAILABLE
         return ServerSecret(self.identity, self.credential, self.rotation_id, self.adopted_by)
+
+
+def endpoint_of(custody: Custody, address: str) -> Endpoint | None:
+    """Where the server is; None: the Secret holds no certificate by which it could be known."""
+    try:
+        return custody.endpoint(address)
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def certifies(certificate: str, server_name: str) -> bool:
+    """Whether a server can be known by this certificate. Without that its credential is of no use to anybody."""
+    try:
+        Endpoint("https://localhost", server_name, certificate)
+    except ValueError:
+        return False
+    return True
 
 
 def url_of(address: str, port: int) -> str:

@@ -14,7 +14,7 @@ from tenure.operator.servers.cache import ServerCache
 from tenure.operator.servers.pods import BackendFacts, ServerPodFacts, read_server_pod
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.rendering import vacancy_of
-from tenure.operator.servers.secrets import Custody, read_custody, read_hand_over
+from tenure.operator.servers.secrets import Custody, certifies, endpoint_of, read_custody, read_hand_over
 from tenure.ownership.endpoint import ReadBudget
 from tenure.plan.adoption.backend import Backends, choose, operator_as_backend
 from tenure.plan.adoption.claims import renewal
@@ -110,9 +110,8 @@ class Sight:
 
 def owned_server(object_uid: str, pod: SeenPod, custody: Custody) -> OwnedServer | None:
     """How to reach the server in this pod as its owner; None when the Secret's certificate is none."""
-    try:
-        endpoint = custody.endpoint(pod.facts.address)
-    except ValueError:
+    endpoint = endpoint_of(custody, pod.facts.address)
+    if endpoint is None:
         return None
     return OwnedServer(
         object_uid=object_uid,
@@ -252,10 +251,12 @@ class Observer:
         # A Secret of this name that another pod of this name left: it is being collected.
         mine = secret if secret is not None and secret.owner_uid == facts.uid else None
         custody = read_custody(mine.data) if mine is not None else None
-        bootstrap, _ = await self._secret(key.namespace, names.bootstrap_name(name))
+        bootstrap, unseen = await self._secret(key.namespace, names.bootstrap_name(name))
         if bootstrap is not None and bootstrap.owner_uid != resource.uid:
             bootstrap = None
-        found: ServerSecret | NoSecret = custody.seen() if custody is not None else NoSecret.UNAVAILABLE
+        found: ServerSecret | NoSecret = NoSecret.UNAVAILABLE
+        if custody is not None and certifies(custody.certificate, custody.server_name):
+            found = custody.seen()
         plan = ServerPod(
             uid=facts.uid,
             ordinal=ordinal,
@@ -263,7 +264,8 @@ class Observer:
             phase=facts.phase,
             over=facts.over,
             terminating=facts.terminating,
-            secret=NoSecret.UNREAD if unread else found,
+            # Without the answer nobody can tell a nonce that is still to be handed in from one that has gone.
+            secret=NoSecret.UNREAD if unread or (unseen and found is NoSecret.UNAVAILABLE) else found,
             bootstrap=bootstrap is not None,
         )
         return SeenPod(facts, ordinal, mine, custody, bootstrap, plan)

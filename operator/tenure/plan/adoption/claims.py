@@ -1,5 +1,6 @@
 """Renewing a claim: for which server, and what its answer means. Neither the store nor the Lease is needed for it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
@@ -31,6 +32,39 @@ def renewal(state: State) -> ServerPod | None:
         record = state.record or Record()
         ours = [p for p in ours if p.uid == record.pod_uid and secret_of(record, p) is not None]
     return max(ours, key=lambda p: p.ordinal, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A server that this process renews for: with the credential of this rotation, in this incarnation."""
+
+    pod: str
+    identity: str
+    incarnation: str
+    rotation_id: int
+
+
+def outlasts_its_secret(state: State, held: Held) -> bool:
+    """Whether renewal goes on with what this process has in memory, whatever has become of the server's Secret: it may
+    have been deleted, or written into by somebody else.
+
+    Only the one operator rotates. So a Secret that does not tell of a newer rotation knows nothing better, and a server
+    that is on record as ours is not left to end for the lack of it. It cannot be taken over any more after that.
+    """
+    owner = state.owner
+    if owner is None or owner.incarnation != held.incarnation or attempt_of(state, owner).lost:
+        return False
+    if state.record_read:
+        record = state.record or Record()
+        named = (record.pod_uid, record.identity, record.adopted_by)
+        if named != (held.pod, held.identity, held.incarnation):
+            return False
+    pod = next((p for p in state.pods if p.uid == held.pod), None)
+    if pod is None or pod.phase is PodPhase.ENDED:
+        return False
+    secret = pod.secret
+    newer = isinstance(secret, ServerSecret) and secret.rotation_id > held.rotation_id
+    return not (newer and isinstance(secret, ServerSecret) and secret.identity == held.identity)
 
 
 class AfterClaim(StrEnum):
