@@ -10,6 +10,7 @@ import asyncio
 import functools
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ STORE_WRITES = {
 SENT = ("handshake", "rotate", "confirm", "shutdown", "create", "delete", "acknowledge")
 ASKED = ("identity", "prove", "details", "claim", "instances", "instance", "outcome", "stream")
 
+MOMENT = 0.1
+"""Seconds that the next operator takes at least until it sees anything."""
+
 _writing: ContextVar[str] = ContextVar("writing", default="")
 
 
@@ -58,23 +62,62 @@ class Fate:
     spent: set[str] | None = None
     end: Callable[[], object] = lambda: None
     writes: list[str] = field(default_factory=list)
+    apart: set[int] = field(default_factory=set)
+    """Numbers of writes before which it may be otherwise than after the write before: see ``_begin``."""
     died: asyncio.Event = field(default_factory=asyncio.Event)
+    _under_way: int = 0
+    _latest: float = 0.0
+    """When a write ended, by the monotonic clock."""
+    _refused: bool = False
+    """That one was refused."""
+    _again: bool = False
+    """The latest write was tried more than once."""
+
+    def __str__(self) -> str:
+        if not self.at:
+            return "nobody dies" if self.spent is None else "death at a kind of write"
+        return f"death {'after' if self.after else 'before'} write {self.at}"
+
+    def _begin(self, what: str) -> bool:
+        """Count a write; whether the operator is to die at it.
+
+        What is durable right before a write is what was durable right after the one before, and all else dies with the
+        operator. Not so where both were under way at a time, and where the operator has waited in between, for the
+        world or a deadline. In a shorter while than ``MOMENT`` the world does nothing that it would not have done
+        anyway before the next operator looks. One that was refused and is tried again counts once: it changed nothing,
+        and how often it is tried differs.
+        """
+        if self._refused and self.writes and self.writes[-1] == what:
+            self._again = True
+            return False
+        self.writes.append(what)
+        if self._under_way or self._again or time.monotonic() - self._latest > MOMENT:
+            self.apart.add(len(self.writes))
+        self._again = False
+        if self.spent is None:
+            return len(self.writes) == self.at
+        fresh = what not in self.spent
+        self.spent.add(what)
+        return fresh
 
     async def write(self, what: str, exchange: Callable[[], Awaitable[Any]]) -> Any:
         """One write, if it lives."""
         await self.alive()
-        self.writes.append(what)
-        due = len(self.writes) == self.at or (self.spent is not None and what not in self.spent)
-        if due and self.spent is not None:
-            self.spent.add(what)
+        due = self._begin(what)
         if due and not self.after:
             await self._die()
+        self._under_way += 1
+        self._refused = False
         try:
             answer = await exchange()
         except Exception:
+            self._refused = True
             # A refusal is an answer, too.
             await self._if_alive(due)
             raise
+        finally:
+            self._under_way -= 1
+            self._latest = time.monotonic()
         await self._if_alive(due)
         return answer
 
