@@ -99,7 +99,8 @@ def last_words(message: str) -> str:
 
 def failure(pod: PodMention) -> str:
     """How a server ended that was never in use: ``(Error, exit code 2): --port must be a port``."""
-    how, words = manner(pod), last_words(pod.message)
+    # One that never ran has said nothing: an init container failed, or its node had no room.
+    how, words = manner(pod), last_words(pod.message) or one_line(pod.detail, _DETAIL)
     return f"{f' ({how})' if how else ''}{f': {words}' if words else ''}"
 
 

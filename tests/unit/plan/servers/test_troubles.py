@@ -79,6 +79,10 @@ def test_a_server_that_fails_at_its_start_says_why_in_the_condition() -> None:
     assert condition(found, "Ready") == (FALSE, "ServerStarting")
     assert "(Error, exit code 2): --workspace-root names a directory that does not exist;" in message(found)
     assert failure(mention()) == ""
+    never = mention(reason="Init:Error", detail="init container fetch failed", ended=True)
+    assert "at its start (Init:Error): init container fetch failed; " in message(
+        status_of(facts(VACANT, pod=never))
+    )
     # The next one is being started, and why the last one did not is still told.
     later = again(found, VACANT, pod=mention(reason="ContainerCreating"), failed=pod)
     assert "(ContainerCreating); the one before ended at its start (Error, exit code 2): " in message(later)
