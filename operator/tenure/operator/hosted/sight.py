@@ -8,6 +8,7 @@ from tenure.model.control_server import ControlServer, parse_control_server
 from tenure.model.errors import InvalidResource
 from tenure.model.hosted import HostedSession
 from tenure.model.reasons import ConditionReason
+from tenure.model.records import ExecutorStatus
 from tenure.model.resources import AgentProcess, parse_agent_process
 from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
@@ -119,6 +120,7 @@ class Observer:
             session=executor.session_state if executor is not None else None,
             newest_turn=TurnView(newest.id, newest.state) if newest is not None else None,
             instance=await _instance(resource, server, executor, contact),
+            drained_for=read.drained_for,
             began_anew=executor is not None and executor.began_anew,
             server_gone=await self._server_gone(resource, control, records, executor),
             now=self._clock.now(),
@@ -170,6 +172,7 @@ class _Rows:
     record: ControlServerRecord | None = None
     executor: Executor | None = None
     turn: Turn | None = None
+    drained_for: float | None = None
 
 
 async def _read(records: Records | None, control: ControlServer | None, session: str) -> _Rows:
@@ -182,9 +185,12 @@ async def _read(records: Records | None, control: ControlServer | None, session:
         executor = await records.inventory.of_session(session)
         # After the row: a turn of an execution that is not in the row yet would be taken for an earlier one's.
         turns = await records.turns.of_session(session, limit=1)
+        drained_for = None
+        if executor is not None and executor.status is ExecutorStatus.STOPPING:
+            drained_for = (await records.inventory.now() - executor.updated_at).total_seconds()
     except DatabaseUnavailable:
         return _Rows(done=False)
-    return _Rows(True, record, executor, turns[0] if turns else None)
+    return _Rows(True, record, executor, turns[0] if turns else None, drained_for)
 
 
 def _server_view(

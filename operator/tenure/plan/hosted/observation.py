@@ -92,6 +92,8 @@ class Observation:
     session: SessionState | None = None
     newest_turn: TurnView | None = None
     instance: InstanceView = InstanceView.UNREAD
+    drained_for: float | None = None
+    """Seconds since the row was marked as stopping, by the database's clock; None: it is not marked."""
     began_anew: bool = False
     """The agent of the execution in the row was to load what was said in its session, and did not."""
     server_gone: bool = False

@@ -136,7 +136,6 @@ def _begun(observation: Observation, asked: StopOrigin, instance: InstanceStatus
 def _draining(observation: Observation, status: Status, stop: StopStatus, *, reachable: bool) -> Verdict:
     row = observation.row
     assert row is not None
-    assert stop.requested_at is not None
     facts = Facts(Stage.DRAINING, status, instance=observation.instance)
     if row.status is not ExecutorStatus.STOPPING:
         return _verdict(observation, facts, [MarkStopping(stop.instance)], DRAINING)
@@ -146,8 +145,7 @@ def _draining(observation: Observation, status: Status, stop: StopStatus, *, rea
     if not reachable:
         facts = replace(facts, sentence=f"ControlServer {observation.server.name} cannot be asked at present")
         return _verdict(observation, facts, [], UNKNOWN)
-    grace = observation.resource.spec.drain.grace_period_seconds
-    over = (observation.now - stop.requested_at).total_seconds() >= grace
+    over = _drained_for(observation, stop) >= observation.resource.spec.drain.grace_period_seconds
     gone = observation.instance in (InstanceView.ABSENT, InstanceView.ENDED)
     if observation.turn_open and not over and not gone:
         drive: list[Action] = [] if observation.server.backend else [Drive(stop.instance, None)]
@@ -157,6 +155,14 @@ def _draining(observation: Observation, status: Status, stop: StopStatus, *, rea
     words = not observation.server.backend
     finish = Finish(stop.instance, None, failed=False, last_words=words, cut=cut)
     return _verdict(observation, facts, [finish], DRAINING)
+
+
+def _drained_for(observation: Observation, stop: StopStatus) -> float:
+    """Seconds since the drain began. Our own clock may be set meanwhile, or be another operator's, and the status may
+    be edited: what is cut by mistake is lost. So the row and the database's clock say it, wherever they do."""
+    if observation.drained_for is not None:
+        return observation.drained_for
+    return 0.0 if stop.requested_at is None else (observation.now - stop.requested_at).total_seconds()
 
 
 def _out_of_sight(
