@@ -91,9 +91,16 @@ def recorded_pod(state: State) -> ServerPod | None:
 
 
 def secret_of(record: Record, pod: ServerPod) -> ServerSecret | None:
-    """The Secret of the server on record; one that names another identity holds no credential for it."""
+    """The Secret of the server on record; one that names another identity holds no credential for it.
+
+    The Secret is written before the record. One that is behind it in the same incarnation has been put back since, from
+    a backup perhaps. What it holds is worth nothing to its owner, and is not handed over in place of what is good.
+    """
     secret = pod.secret
-    return secret if isinstance(secret, ServerSecret) and secret.identity == record.identity else None
+    if not isinstance(secret, ServerSecret) or secret.identity != record.identity:
+        return None
+    put_back = secret.adopted_by == record.adopted_by and secret.rotation_id < record.rotation_id
+    return None if put_back else secret
 
 
 def _with_backend(state: State, owner: Owner, attempt: Attempt) -> Plan:
