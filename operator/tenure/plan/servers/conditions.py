@@ -163,7 +163,8 @@ def _ready_in(facts: Facts, phase: ServerPhase) -> Verdict:
                 return _ended(facts, Kind.READY, "no backend runs, and the next one gets a fresh server")
             message = (
                 "no backend runs, and no server is needed before one does: a backend is a pod that "
-                "spec.backend.selector matches and that has the label tenure.dev/role=backend"
+                "spec.backend.selector matches, that has the label tenure.dev/role=backend, and whose "
+                "main container (spec.backend.container, or else the first) runs"
             )
             return FALSE, Reason.NO_BACKEND, message
         case ServerPhase.RUNNING:
