@@ -271,5 +271,14 @@ async def _ended(socket: web.WebSocketResponse, request: BaseRequest, code: int)
         async with asyncio.timeout(_CLOSE_SECONDS):
             await socket.close(code=code)
     # Still not written: the peer reads nothing, and a polite end would wait for it.
-    if request.transport is not None and request.transport.get_write_buffer_size() > 0:
+    if request.transport is not None and unwritten(request.transport) > 0:
         request.transport.abort()
+
+
+def unwritten(transport: asyncio.WriteTransport) -> int:
+    """Bytes that its peer has not taken yet; of one that has gone, 0."""
+    try:
+        return transport.get_write_buffer_size()
+    except AttributeError:
+        # One with TLS that was closed twice has let go of what it would have to ask (``asyncio.sslproto``).
+        return 0
