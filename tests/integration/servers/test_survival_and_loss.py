@@ -83,6 +83,8 @@ async def test_where_no_backend_is_named_the_operator_is_the_backend(world: Worl
         assert second["adopted_by"].endswith(operator.contexts[-1].own.process)
         assert second["server_identity"] == first["server_identity"]
         assert second["rotation_id"] == 1
+        await world.condition("Ready", "True", "Serving")
+        assert not await hand_over(world), "there is nobody to hand a credential over to"
     assert len(world.server_pods()) == 1
 
 

@@ -20,7 +20,6 @@ from tenure.plan.adoption.backend import Backends, choose, operator_as_backend
 from tenure.plan.adoption.claims import renewal
 from tenure.plan.adoption.state import (
     Bootstrap,
-    Gate,
     NoSecret,
     Owner,
     Record,
@@ -342,7 +341,9 @@ class Observer:
         current = backends.current
         if current is None or current.incarnation is None:
             return None
-        return Owner(current.incarnation, current.uid, facts.gate if facts is not None else Gate.NOT_LISTED)
+        if facts is None:
+            return Owner(current.incarnation, current.uid, itself=True)
+        return Owner(current.incarnation, current.uid, facts.gate)
 
 
 def plan_record(row: ControlServerRecord) -> Record:

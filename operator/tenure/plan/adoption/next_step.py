@@ -194,7 +194,7 @@ def _recover(
         if stage is Recovery.PUBLISHED:
             return ReconcileSessions(pod.uid)
         return RecordRecovered(record.adopted_by, owner.incarnation)
-    if state.hand_over != HandOver(secret.identity, secret.rotation_id, owner.pod_uid):
+    if not owner.itself and state.hand_over != HandOver(secret.identity, secret.rotation_id, owner.pod_uid):
         return WriteHandOver(pod.uid, secret.identity, secret.rotation_id, owner.pod_uid)
     if owner.gate is Gate.UNSET:
         return SetReadiness(owner.pod_uid, recovered=True)
@@ -240,7 +240,7 @@ def _hand_over_is_stale(state: State, owner: Owner) -> bool:
         return False
     record = state.record
     current = record is not None and not record.vacant and record.recovered_by == owner.incarnation
-    return not current or state.hand_over.backend_pod_uid != owner.pod_uid
+    return owner.itself or not current or state.hand_over.backend_pod_uid != owner.pod_uid
 
 
 def _begun(state: State, owner: Owner) -> bool:

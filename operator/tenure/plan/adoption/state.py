@@ -121,6 +121,8 @@ class Owner:
     incarnation: str
     pod_uid: str
     gate: Gate = Gate.NOT_LISTED
+    itself: bool = False
+    """It is the operator, no backend being named: it has the credential, and hands it over to nobody."""
 
 
 class Recovery(StrEnum):

@@ -101,6 +101,13 @@ def test_the_hand_over_is_emptied_before_anything_else_when_its_incarnation_is_o
     assert step(state(owner=Owner("new", "another-pod"))) == steps.EmptyHandOver()
 
 
+def test_the_operator_as_its_own_backend_hands_nothing_over_and_empties_what_was_handed() -> None:
+    itself = replace(NEW, gate=Gate.NOT_LISTED, itself=True)
+    assert step(state(owner=itself, hand_over=None)) == steps.Nothing(steps.Idle.UP_TO_DATE)
+    assert step(state(owner=itself)) == steps.EmptyHandOver()
+    assert isinstance(step(state(owner=replace(itself, itself=False), hand_over=None)), steps.WriteHandOver)
+
+
 def test_a_container_that_was_restarted_in_its_pod_is_not_ready_before_it_has_recovered() -> None:
     assert step(contacted(owner=NEW)) == steps.SetReadiness("backend-2", recovered=False)
     assert isinstance(step(recovering(owner=NEW)), steps.Enumerate)
