@@ -331,3 +331,11 @@ async def asking(server: RunningServer) -> AsyncIterator[Asker]:
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(server.url, connector=connector, timeout=timeout) as http:
         yield Asker(server, http)
+
+
+def living(process: psutil.Process) -> bool:
+    """Whether it runs. One that has ended stays a zombie until its parent, or the machine's init, takes note."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

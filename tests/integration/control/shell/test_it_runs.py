@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.support.agents import hostile_command, scripted_command
-from tests.support.control import PROGRAM, asking, clean_environment, command_line, running_server
+from tests.support.control import PROGRAM, asking, clean_environment, command_line, living, running_server
 from tests.support.wait import eventually
 
 
@@ -127,7 +127,7 @@ async def test_sigterm_stops_the_instances_within_the_grace() -> None:
         agents = server.descendants()
         assert agents
         assert await server.stop() == 0
-        assert not [agent for agent in agents if agent.is_running()]
+        assert not [agent for agent in agents if living(agent)]
         # In good order, and not by the last sweep.
         assert "instance stopped" in [line["event"] for line in server.logs()]
 
@@ -166,13 +166,6 @@ time.sleep(600)
 """
 
 
-def living(process: psutil.Process) -> bool:
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 async def test_whatever_hangs_the_end_comes() -> None:
     """A thread in a system call that does not return, and which the event loop waits for at its end."""
     text = """
@@ -192,7 +185,7 @@ app()
         await client.create(await client.handshake(), scripted_command())
         agents = server.descendants()
         assert await server.stop(within=15) == 0
-        assert not [agent for agent in agents if agent.is_running()]
+        assert not [agent for agent in agents if living(agent)]
 
 
 async def test_a_hang_up_of_the_terminal_is_passed_over_and_not_inherited() -> None:
@@ -244,11 +237,8 @@ async def ended(server: psutil.Process) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
         server.terminate()
 
-    def gone() -> bool:
-        return not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
-
     try:
-        await eventually(gone, within=20, what="the server's end")
+        await eventually(lambda: not living(server), within=20, what="the server's end")
     finally:
         with contextlib.suppress(psutil.NoSuchProcess):
             server.kill()

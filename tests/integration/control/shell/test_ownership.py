@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.support.agents import hostile_command, scripted_command
-from tests.support.control import Asker, RunningServer, asking, fast_program, running_server
+from tests.support.control import Asker, RunningServer, asking, fast_program, living, running_server
 from tests.support.wait import eventually
 
 from tenure.control.lifetime import EXIT_UNOWNED
@@ -310,7 +310,7 @@ async def test_either_credential_orders_the_end_which_is_answered_before_it_come
         {"status": "shutting_down"},
     )
     assert await server.ended() == 0
-    assert not [agent for agent in agents if agent.is_running()]
+    assert not [agent for agent in agents if living(agent)]
     assert json.loads(server.termination_message.read_text())["ended"] == "ordered"
 
 
@@ -356,7 +356,7 @@ async def test_a_server_that_nobody_claims_stops_its_instances_and_itself_and_sa
             agents = server.descendants()
             assert agents
         assert await server.ended() == EXIT_UNOWNED
-        assert not [agent for agent in agents if agent.is_running()]
+        assert not [agent for agent in agents if living(agent)]
         assert json.loads(server.termination_message.read_text()) == {
             "ended": "unowned",
             "server_identity": server.identity,
