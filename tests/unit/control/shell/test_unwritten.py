@@ -17,7 +17,9 @@ async def test_nothing_is_left_of_an_encrypted_connection_that_was_closed_twice(
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ends.set_result(writer.transport)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=Certificate("cs-1.tenure.invalid").context())
+    server = await asyncio.start_server(
+        serve, "127.0.0.1", 0, ssl=Certificate("cs-1.tenure.invalid").context()
+    )
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2], ssl=trusting)
