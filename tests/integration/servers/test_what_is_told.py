@@ -1,7 +1,8 @@
 """A server that ended, and one that does not start: what people are told of it."""
 
 import pytest
-from tests.integration.servers.history import condition
+from tests.integration.servers.history import condition, incarnation
+from tests.integration.servers.test_ownership import recovered, running
 from tests.integration.servers.test_refusals import left_alone
 from tests.integration.servers.world import NAME, WITHIN, World
 from tests.support.api import Object, path
@@ -156,3 +157,23 @@ async def test_a_pod_that_does_not_start_says_what_to_do(world: World) -> None:
             await says(world, "ImagePullBackOff", "not found", "spec.server.image", "imagePullSecrets")
     finally:
         await world.api.patch(node, {"spec": {"unschedulable": None}})
+
+
+async def test_a_corrected_spec_reaches_a_server_that_does_not_start(world: World) -> None:
+    missing = {"name": "GREETING", "valueFrom": {"secretKeyRef": {"name": "no-such-secret", "key": "text"}}}
+    async with world.operator():
+        made = await world.create()
+        right = made["spec"]["server"]["template"]
+        (container,) = right["spec"]["containers"]
+        wrong = {"spec": {"containers": [{**container, "env": [*container["env"], missing]}]}}
+        await world.change(server={"template": wrong})
+        await world.alone()
+
+        def waits() -> str:
+            return next((pod["metadata"]["uid"] for pod in world.server_pods()), "")
+
+        first = await eventually(waits, within=WITHIN, what="a pod is made that cannot start")
+        await world.condition("Ready", "False", "ServerStarting")
+        await world.change(server={"template": right})
+        record = await recovered(world, by=incarnation(await running(world)))
+        assert record["pod_uid"] != first

@@ -102,7 +102,13 @@ class Servers:
             elsewhere=Elsewhere(context.client, context.servers, self.cache),
         )
         observer = Observer(
-            context.servers, self.cache, self.records_of, context.own, context.clock, context.leading
+            context.servers,
+            self.cache,
+            self.records_of,
+            context.own,
+            context.settings.server_image,
+            context.clock,
+            context.leading,
         )
         self._pass = ServerPass(
             observer=observer,

@@ -29,6 +29,7 @@ from tenure.plan.adoption.state import (
 )
 from tenure.plan.adoption.survival import on_windows, resolve
 from tenure.plan.servers import names
+from tenure.plan.servers.outdated import outdated
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.records import ControlServerRecord, Records
 
@@ -126,7 +127,7 @@ def owned_server(object_uid: str, pod: SeenPod, custody: Custody) -> OwnedServer
 
 
 class Observer:
-    """Gathers snapshots for passes."""
+    """Gathers snapshots for passes. ``image`` is the operator's own, for servers whose spec names none."""
 
     def __init__(
         self,
@@ -134,6 +135,7 @@ class Observer:
         cache: ServerCache,
         records_of: Callable[[str], Records | None],
         own: OwnProcess,
+        image: str,
         clock: Clock,
         leading: Callable[[], bool],
     ) -> None:
@@ -141,6 +143,7 @@ class Observer:
         self._cache = cache
         self._records_of = records_of
         self._own = own
+        self._image = image
         self._clock = clock
         self._leading = leading
 
@@ -266,6 +269,7 @@ class Observer:
             # Without the answer nobody can tell a nonce that is still to be handed in from one that has gone.
             secret=NoSecret.UNREAD if unread or (unseen and found is NoSecret.UNAVAILABLE) else found,
             bootstrap=bootstrap is not None,
+            outdated=outdated(resource, self._image, facts.annotations),
         )
         return SeenPod(facts, ordinal, mine, custody, bootstrap, plan)
 

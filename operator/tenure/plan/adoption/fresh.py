@@ -42,7 +42,7 @@ class Making:
 
 def make(state: State, owner: Owner, record: Record, attempt: Attempt) -> Making:
     """The next step towards a server that the record can name."""
-    outlived = outlived_pods(state, record)
+    outlived = _outlived(state, record)
     candidates = [p for p in state.pods if _candidate(p, record)]
     if not candidates:
         # Below ``next_ordinal`` are those whose pod was there and has gone: their nonce may be known to somebody.
@@ -76,14 +76,6 @@ def superfluous(state: State, current: ServerPod) -> tuple[DeletePod, ...]:
     )
 
 
-def outlived_pods(state: State, record: Record) -> tuple[DeletePod, ...]:
-    """Pods that have ended for good, but for the latest: its log and last words are what people look for. That of the
-    server on record, or abandoned last, stays as long as the record names it."""
-    over = [p for p in state.pods if p.over and not p.terminating]
-    latest = max((p.ordinal for p in over), default=0)
-    return tuple(DeletePod(p.uid) for p in over if p.ordinal != latest and p.uid != record.pod_uid)
-
-
 def used_up(state: State, spared: Collection[str]) -> tuple[DeleteBootstrap, ...]:
     """Bootstrap Secrets that nobody needs once the record names a server: its own, those of other pods, and those
     whose pod has come and gone or was never made. ``spared``: UIDs of pods that are deleted, with their Secrets."""
@@ -100,6 +92,14 @@ def _candidate(pod: ServerPod, record: Record) -> bool:
     )
 
 
+def _outlived(state: State, record: Record) -> tuple[DeletePod, ...]:
+    """Pods of this vacancy that have ended for good, but for the latest: its last words are what people look for. No
+    record has named them, and so no row does; by pods that rows name those are known to be dead."""
+    over = [p for p in state.pods if p.vacancy == record.vacancy and p.uid != record.pod_uid and p.over]
+    latest = max((p.ordinal for p in over), default=0)
+    return tuple(DeletePod(p.uid) for p in over if p.ordinal != latest and not p.terminating)
+
+
 def _finish(state: State, owner: Owner, record: Record, attempt: Attempt, pod: ServerPod) -> Step:
     if isinstance(pod.secret, ServerSecret):
         # Written with the incarnation that made it. If that one is over, the next look adopts it as any other.
@@ -114,7 +114,7 @@ def _finish(state: State, owner: Owner, record: Record, attempt: Attempt, pod: S
         )
     if pod.secret is NoSecret.UNREAD:
         return Nothing(Idle.SECRET_UNREAD)
-    if pod.uid in attempt.nonce_used or not pod.bootstrap:
+    if pod.uid in attempt.nonce_used or not pod.bootstrap or pod.outdated:
         return DeletePod(pod.uid)
     if pod.phase is PodPhase.STARTING:
         return Nothing(Idle.POD_STARTING)

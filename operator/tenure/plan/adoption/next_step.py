@@ -212,8 +212,8 @@ def _owed(state: State, record: Record, pod: ServerPod, secret: ServerSecret) ->
     owed: list[Owed] = []
     if secret.rotation_id and not record.rotation_confirmed:
         owed.append(Confirm(pod.uid, secret.rotation_id))
-    pods = (*fresh.superfluous(state, pod), *fresh.outlived_pods(state, record))
-    return (*owed, *pods, *fresh.used_up(state, [each.pod for each in pods]))
+    superfluous = fresh.superfluous(state, pod)
+    return (*owed, *superfluous, *fresh.used_up(state, [each.pod for each in superfluous]))
 
 
 def _ahead(secret: ServerSecret, record: Record) -> bool:

@@ -87,6 +87,8 @@ class ServerPod:
     secret: ServerSecret | NoSecret = NoSecret.UNAVAILABLE
     bootstrap: bool = False
     """Its bootstrap Secret is there."""
+    outdated: bool = False
+    """It was made of another spec or image than there is now."""
 
 
 @dataclass(frozen=True, slots=True)

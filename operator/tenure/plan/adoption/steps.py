@@ -106,8 +106,8 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """A pod that hosts nothing: one of this vacancy whose nonce was used or has gone, or that is one too many; or one
-    that has ended for good. Its bootstrap Secret goes first: no nonce is given out twice."""
+    """A pod of this vacancy that hosts nothing: its nonce was used or has gone, it is one too many, it was made of an
+    older spec, or it has ended for good. Its bootstrap Secret goes first: no nonce is given out twice."""
 
     pod: str
 

@@ -253,24 +253,31 @@ def test_bootstrap_secrets_that_others_left_are_deleted_once_the_record_names_th
     assert next_step(vacant(pods=(FRESH_POD,), bootstraps=left)).owed == (), "it may still be needed"
 
 
-def test_of_pods_that_have_ended_for_good_the_latest_stays_to_be_looked_at() -> None:
+def test_of_pods_that_ended_before_they_were_in_use_the_latest_stays_to_be_looked_at() -> None:
     over = [
-        server_pod(f"pod-{n}", n, vacancy="other ", phase=PodPhase.ENDED, over=True, bootstrap=True)
+        server_pod(f"pod-{n}", n, vacancy=VACANT.vacancy, phase=PodPhase.ENDED, over=True, bootstrap=True)
         for n in (2, 3, 4)
     ]
-    gone = (steps.DeletePod("pod-2"), steps.DeletePod("pod-3"))
-    assert next_step(state(pods=(server_pod(), *over))).owed == (*gone, steps.DeleteBootstrap(4))
     making = next_step(vacant(pods=(*over, replace(FRESH_POD, uid="pod-5", ordinal=5))))
+    gone = (steps.DeletePod("pod-2"), steps.DeletePod("pod-3"))
     assert (making.step, making.owed) == (steps.Handshake("pod-5", "new"), gone)
-    restarted = [replace(each, over=False) for each in over]
-    kept = next_step(state(pods=(server_pod(), *restarted))).owed
-    assert not [each for each in kept if isinstance(each, steps.DeletePod)], "something runs in it again"
+    restarted = tuple(replace(each, over=False) for each in over)
+    assert next_step(vacant(pods=restarted)).owed == (), "something runs in them again"
 
 
-def test_the_pod_that_was_abandoned_last_stays_as_long_as_the_record_names_it() -> None:
-    former = server_pod("pod-1", 1, phase=PodPhase.ENDED, over=True)
-    later = server_pod("pod-3", 3, vacancy=VACANT.vacancy, phase=PodPhase.ENDED, over=True)
-    assert next_step(vacant(pods=(former, later))).owed == ()
+def test_a_pod_that_was_in_use_stays_for_rows_may_name_it() -> None:
+    over = tuple(
+        server_pod(f"pod-{n}", n, vacancy="other ", phase=PodPhase.ENDED, over=True) for n in (1, 2, 3)
+    )
+    assert next_step(vacant(pods=over)).owed == ()
+    assert next_step(state(pods=(server_pod(), *over[1:]))).owed == ()
+
+
+def test_a_pod_of_an_older_spec_that_is_not_in_use_yet_makes_way() -> None:
+    starting = replace(FRESH_POD, phase=PodPhase.STARTING, outdated=True)
+    assert step(vacant(pods=(starting,))) == steps.DeletePod("pod-2")
+    shaken = replace(FRESH_POD, outdated=True, secret=secret(0, identity="server-2"))
+    assert isinstance(step(vacant(pods=(shaken,))), steps.StoreRecord)
 
 
 def test_a_nonce_that_was_used_or_is_gone_makes_the_pod_worthless() -> None:
