@@ -83,6 +83,7 @@ class Instances:
         try:
             await hosted.start()
         except AgentFailed as failed:
+            _log.warning("an agent did not start", instance=hosted.id, problem=failed.message)
             await self.stop(hosted.id)
             raise CreateRefused(500, failed.message) from None
         except ActionRefused:

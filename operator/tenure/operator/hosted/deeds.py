@@ -123,12 +123,15 @@ class Actor:
             environment = await self._environment(sight, profile)
             if not await self._take_row(action, sight, execution):
                 return Done.CHANGED
-            await self._create(sight, execution, profile, environment)
+            started = await self._create(sight, execution, profile, environment)
         except Rejected as rejected:
             self._reject(rejected.wanting, sight, kept)
             return Done.CHANGED
         kept.memory = replace(kept.memory, rejection=None)
-        log.info("an agent was started in a control server", session=execution.session, instance=execution.id)
+        if started:
+            log.info(
+                "an agent was started in a control server", session=execution.session, instance=execution.id
+            )
         return Done.CHANGED
 
     async def _take_row(self, action: Launch, sight: Sight, execution: Execution) -> bool:
@@ -180,12 +183,13 @@ class Actor:
 
     async def _create(
         self, sight: Sight, execution: Execution, profile: AgentProfile, environment: dict[str, Masked]
-    ) -> None:
-        """Ask the server for the instance. Raises ``Rejected`` when that is in vain, with the row free again; and
-        ``ControlError`` when nothing is known: the row stays, and the next look asks again."""
+    ) -> bool:
+        """Ask the server for the instance; whether its agent started. Raises ``Rejected`` when that is in vain, with
+        the row free again; and ``ControlError`` when nothing is known: the row stays, and the next look asks again."""
         request = _create_request(sight, execution, profile, environment)
         try:
             await self._ask(execution, request)
+            return True
         except (NoAnswer, NotAccepted, ShuttingDown, ForeignServer):
             raise
         except RefusedByServer as error:
@@ -196,6 +200,7 @@ class Actor:
                 full = f"ControlServer {sight.server_key.name} takes no further agent at present"
                 raise Rejected(Wanting(ConditionReason.CONTROL_SERVER_NOT_READY, full)) from None
             log.warning("an agent did not start", session=execution.session, status=error.status)
+            return False
 
     @staticmethod
     async def _ask(execution: Execution, request: CreateRequest) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 from tests.integration.control.instances.hosting import SOON, Clock, hosting
 from tests.support.agents import hostile_command, read_journal, scripted_command
 from tests.support.wait import eventually
@@ -134,9 +137,12 @@ async def test_an_id_is_taken_as_it_is_chosen_and_only_once(tmp_path: Path) -> N
 async def test_an_agent_that_does_not_start_leaves_no_instance(tmp_path: Path) -> None:
     async with hosting(tmp_path) as host:
         hosted = host.instances.admit(host.request(agent_command="/nowhere/agent", auto_start=True))
-        with pytest.raises(CreateRefused) as refused:
+        with capture_logs() as logged, pytest.raises(CreateRefused) as refused:
             await host.instances.launch(hosted)
         assert refused.value.status == 500
+        (told,) = [line for line in logged if line["event"] == "an agent did not start"]
+        assert os.strerror(errno.ENOENT) in told["problem"]
+        assert "/nowhere" not in told["problem"], "a command may hold secrets"
         assert host.instances.enumerate() == ()
 
 
