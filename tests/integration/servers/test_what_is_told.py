@@ -177,3 +177,24 @@ async def test_a_corrected_spec_reaches_a_server_that_does_not_start(world: Worl
         await world.change(server={"template": right})
         record = await recovered(world, by=incarnation(await running(world)))
         assert record["pod_uid"] != first
+
+
+async def test_the_second_control_server_of_an_installation_says_nothing_of_the_server_of_the_first(
+    world: World,
+) -> None:
+    async with world.operator():
+        await world.create()
+        await world.alone()
+        await recovered(world, by=incarnation(await running(world)))
+        await world.create("copy")
+        stalled = await world.condition("Stalled", "True", "ForeignChild", name="copy")
+        assert f"ControlServer {NAME} is older" in stalled["message"]
+        for kind in ("Adopted", "Recovered"):
+            await world.condition(kind, "Unknown", "NotObserved", name="copy")
+        assert "serverIdentity" not in world.status("copy")
+        world.kill_server(await world.server_pod())
+        await world.condition("Recovered", "False", "ServerEnded")
+        assert condition(world.history.resources["copy"], "Recovered")["reason"] == "NotObserved"
+        await world.change("copy", idleTimeoutSeconds=1800)
+        await world.until(lambda status: status.get("observedGeneration") == 2, name="copy")
+        assert condition(world.history.resources["copy"], "Recovered")["reason"] == "NotObserved"

@@ -67,7 +67,7 @@ class ServerPass:
             # One record, one server: the other object was first.
             self.tools.keeper.release(key)
             sight = await self.observer.look(key, raw, memory)
-            await self.reporter.write(sight, Nothing(Idle.STALLED), memory)
+            await self.reporter.write(sight.of_rival(), Nothing(Idle.STALLED), memory)
             return 3 * AGAIN
         # Whatever is in the way is met again.
         memory.refused, memory.foreign, memory.namespace_terminating = "", "", False

@@ -59,7 +59,8 @@ class Reporter:
             silent=self._tools.keeper.silent(sight.key),
             refused=memory.refused,
             namespace_terminating=memory.namespace_terminating,
-            foreign=memory.foreign or _installation(sight, memory.rival),
+            foreign=memory.foreign,
+            rival=memory.rival,
         )
 
     async def write(self, sight: Sight, step: Step, memory: Memory) -> None:
@@ -164,10 +165,6 @@ def _failed_before(sight: Sight, current: SeenPod | None) -> SeenPod | None:
     ended = (p for p in sight.pods.values() if p.plan.phase is PodPhase.ENDED and p is not current)
     made = (p for p in ended if p.facts.vacancy == record.vacancy and p.facts.uid != record.pod_uid)
     return max(made, key=lambda p: p.ordinal, default=None)
-
-
-def _installation(sight: Sight, rival: str) -> str:
-    return f"installation {sight.installation_id} (of ControlServer {rival})" if rival else ""
 
 
 def _pod_in_use(sight: Sight) -> SeenPod | None:

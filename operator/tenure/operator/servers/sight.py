@@ -98,6 +98,10 @@ class Sight:
         vacant = self.record is None or self.record.vacant
         return None if vacant or self.record is None else self.pods.get(self.record.pod_uid or "")
 
+    def of_rival(self) -> "Sight":
+        """The same without the record: it is an older object's."""
+        return replace(self, record=None, state=replace(self.state, record=None))
+
     def owned(self) -> OwnedServer | None:
         """The server that is ours in the current incarnation, by its Secret; None while there is none that can be
         reached."""

@@ -226,7 +226,7 @@ def _ended(facts: Facts, kind: Kind, then: str) -> Verdict:
 
 def _adopted(facts: Facts, phase: ServerPhase) -> Verdict:
     before = _said_before(facts, Kind.ADOPTED)
-    if impossible(facts) is not None:
+    if facts.rival or impossible(facts) is not None:
         return _NO_SERVER
     if not facts.state.record_read:
         return before or (UNKNOWN, Reason.DATABASE_UNAVAILABLE, "the store does not answer")
@@ -254,7 +254,7 @@ def _not_adopted(facts: Facts, before: Verdict | None) -> tuple[ServerConditionR
 
 def _recovered(facts: Facts, phase: ServerPhase) -> Verdict:
     before = _said_before(facts, Kind.RECOVERED)
-    if impossible(facts) is not None:
+    if facts.rival or impossible(facts) is not None:
         return _NO_SERVER
     if not facts.state.record_read:
         return before or (UNKNOWN, Reason.DATABASE_UNAVAILABLE, "the store does not answer")
@@ -291,6 +291,12 @@ def _stalled(facts: Facts, phase: ServerPhase) -> Verdict:
     code = impossible(facts)
     if code is not None:
         return TRUE, *_CODES[code]
+    if facts.rival:
+        message = (
+            f"ControlServer {facts.rival} is older and has installation {facts.resource.effective_installation_id}: "
+            "an installation has one server; delete one of the two, or make this one with another installationID"
+        )
+        return TRUE, Reason.FOREIGN_CHILD, message
     if facts.foreign:
         name = one_line(facts.foreign, 253)
         return TRUE, Reason.FOREIGN_CHILD, f"{name} exists and is somebody else's; it is not touched"

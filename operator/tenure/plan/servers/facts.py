@@ -84,6 +84,8 @@ class Facts:
     namespace_terminating: bool = False
     foreign: str = ""
     """The name of a child that is somebody else's."""
+    rival: str = ""
+    """An older ControlServer of the same installation, which has its record."""
 
     @property
     def incarnation(self) -> str | None:
@@ -167,6 +169,7 @@ class Facts:
         """A person is needed before anything else can happen."""
         return bool(
             self.foreign
+            or self.rival
             or self.refused
             or self.namespace_terminating
             or not self.state.survival.server_possible
