@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.integration.servers.history import incarnation
 from tests.integration.servers.test_operator_crashes import in_order
+from tests.integration.servers.test_ownership import running
 from tests.integration.servers.world import WITHIN, World
 from tests.support.wait import eventually
 
@@ -87,3 +88,39 @@ async def test_every_kind_of_write_may_fail(world: World, way: Way) -> None:
 
         await eventually(confirmed, within=WITHIN, what="the rotation is confirmed")
         await world.condition("Ready", "True", "Serving")
+
+
+@dataclass
+class Unread:
+    """A ``ServerCluster`` that does not tell of a bootstrap Secret the first times, once its pod is there."""
+
+    times: int
+    inner: Any = None
+    made: bool = False
+
+    def __call__(self, inner: ServerCluster) -> ServerCluster:
+        self.inner = inner
+        return self  # type: ignore[return-value]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def create_pod(self, *arguments: Any) -> Any:
+        self.made = True
+        return await self.inner.create_pod(*arguments)
+
+    async def get_secret(self, namespace: str, name: str) -> Any:
+        if self.made and self.times and name.endswith("-bootstrap"):
+            self.times -= 1
+            raise Unavailable(429, "TooManyRequests", "the server has received too many requests")
+        return await self.inner.get_secret(namespace, name)
+
+
+async def test_a_fresh_pod_whose_bootstrap_secret_is_not_read_at_once_is_kept(world: World) -> None:
+    unread = Unread(times=3)
+    async with world.operator(wrap_servers=unread):
+        await world.create()
+        await world.alone()
+        record = await in_order(world, await running(world))
+    assert unread.times == 0
+    assert record["credential_secret"].endswith("-1"), "no second pod was needed"
