@@ -242,6 +242,18 @@ async def test_what_a_container_started_ends_with_its_first_process(
     await eventually(lambda: not _lives(child), within=20, what="the child is gone")
 
 
+async def test_a_script_with_a_trap_has_started_when_the_trap_is_set(tmp_path: Path) -> None:
+    spec = {"name": "main", "command": ["sh", "-c", "sleep 0.3; trap 'exit 7' TERM; sleep 600 & wait"]}
+    container = Container(spec, tmp_path / "log", lambda: None)
+    await container.start({"PATH": os.environ["PATH"]}, tmp_path, [])
+    try:
+        container.terminate()
+        await eventually(lambda: container.ended, within=10)
+        assert container.exit_code == 7
+    finally:
+        await container.kill()
+
+
 def _lives(pid: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

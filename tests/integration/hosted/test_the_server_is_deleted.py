@@ -213,6 +213,6 @@ async def test_what_was_deleted_while_nobody_looked_is_found_by_the_next_launch(
         await hosting.server(named=False)
         await hosting.create()
         await hosting.phase("Running")
-        assert len(world.evidence.pids("one")) == 2
+        await eventually(lambda: len(world.evidence.pids("one")) == 2, within=WITHIN, what="another agent")
         # Of one installation all are found by one.
         await row_is(hosting, "stopped", "two")
