@@ -9,7 +9,7 @@ from tenure.operator.servers.sight import SeenPod, Sight
 from tenure.operator.servers.tools import Tools, records_of
 from tenure.plan.adoption.state import PodPhase
 from tenure.plan.servers import names
-from tenure.plan.servers.outdated import outdated, to_be_replaced
+from tenure.plan.servers.outdated import to_be_replaced
 from tenure.plan.servers.pod import protection
 from tenure.plan.servers.policies import disruption_budget
 
@@ -41,8 +41,7 @@ async def protect(tools: Tools, sight: Sight) -> None:
         )
     await _spare(tools, sight, pod, hosting=hosting)
     await _clear_away(tools, sight, {row.container_identity for row in live})
-    old = outdated(sight.resource, tools.rendering.image, pod.facts.annotations)
-    if to_be_replaced(outdated=old, hosted=count) and not pod.facts.terminating:
+    if to_be_replaced(outdated=pod.plan.outdated, hosted=count) and not pod.facts.terminating:
         log.info("an empty server of an older spec is replaced", server=str(sight.key), pod=pod.facts.name)
         left = await tools.cluster.delete_pod(
             sight.key.namespace, pod.facts.name, uid=pod.facts.uid, grace_seconds=None

@@ -21,7 +21,6 @@ from tenure.plan.adoption.steps import Step
 from tenure.plan.servers.conditions import stalled_by_spec
 from tenure.plan.servers.events import announcements, end_of_server, ended_server
 from tenure.plan.servers.facts import Facts, PodMention
-from tenure.plan.servers.outdated import outdated
 from tenure.plan.servers.status import differs, status_of
 from tenure.storage.errors import StorageError
 
@@ -40,7 +39,6 @@ class Reporter:
         pod = _pod_in_use(sight)
         address = pod.facts.address if pod is not None else ""
         port = pod.custody.port if pod is not None and pod.custody is not None else 0
-        image = self._tools.rendering.image
         return Facts(
             resource=sight.resource,
             state=sight.state,
@@ -55,7 +53,7 @@ class Reporter:
             verdict=memory.verdict,
             report=self._tools.recoverer.report(sight.key),
             said=memory.said,
-            outdated=pod is not None and outdated(sight.resource, image, pod.facts.annotations),
+            outdated=pod is not None and pod.plan.outdated,
             silent=self._tools.keeper.silent(sight.key),
             refused=memory.refused,
             namespace_terminating=memory.namespace_terminating,
@@ -79,6 +77,8 @@ class Reporter:
         The object as it was written; None when there was nothing to be told. Raises ``ApiError``.
         """
         facts = self.facts(sight, step, memory)
+        if not facts.server_gone:
+            return None
         before, after = sight.resource.status, status_of(facts)
         if ended_server(after) in (None, ended_server(before)):
             return None
