@@ -8,17 +8,16 @@ import pytest
 from tests.integration.servers.history import incarnation
 from tests.integration.servers.test_ownership import handed_over, recovered, running
 from tests.integration.servers.world import WITHIN, World
+from tests.integration.servers.wrapping import Wrapping
 from tests.support.api import path
 from tests.support.wait import eventually
-
-from tenure.cluster.server_ports import ServerCluster
 
 pytestmark = pytest.mark.timeout(180)
 THE_SERVER = "the Secret of the server on record"
 
 
 @dataclass
-class Dying:
+class Dying(Wrapping):
     """A ``ServerCluster`` whose operator ends around the first call of ``method`` whose subject ends with ``ending``:
     from then on nothing is sent any more."""
 
@@ -26,11 +25,6 @@ class Dying:
     ending: str = ""
     after: bool = False
     died: asyncio.Event = field(default_factory=asyncio.Event)
-    inner: Any = None
-
-    def __call__(self, inner: ServerCluster) -> ServerCluster:
-        self.inner = inner
-        return self  # type: ignore[return-value]
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self.inner, name)

@@ -10,10 +10,10 @@ from tests.integration.servers.history import incarnation
 from tests.integration.servers.test_operator_crashes import in_order
 from tests.integration.servers.test_ownership import running
 from tests.integration.servers.world import WITHIN, World
+from tests.integration.servers.wrapping import Wrapping
 from tests.support.wait import eventually
 
 from tenure.cluster.errors import Conflict, Unavailable
-from tenure.cluster.server_ports import ServerCluster
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,16 +27,11 @@ class Way(StrEnum):
 
 
 @dataclass
-class Unlucky:
+class Unlucky(Wrapping):
     """A ``ServerCluster`` of which the first write of each kind fails, and does so again after ``calls.clear()``."""
 
     way: Way
-    inner: Any = None
     calls: Counter[str] = field(default_factory=Counter)
-
-    def __call__(self, inner: ServerCluster) -> ServerCluster:
-        self.inner = inner
-        return self  # type: ignore[return-value]
 
     def __getattr__(self, name: str) -> Any:
         inner = getattr(self.inner, name)
@@ -91,19 +86,11 @@ async def test_every_kind_of_write_may_fail(world: World, way: Way) -> None:
 
 
 @dataclass
-class Unread:
+class Unread(Wrapping):
     """A ``ServerCluster`` that does not tell of a bootstrap Secret the first times, once its pod is there."""
 
     times: int
-    inner: Any = None
     made: bool = False
-
-    def __call__(self, inner: ServerCluster) -> ServerCluster:
-        self.inner = inner
-        return self  # type: ignore[return-value]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     async def create_pod(self, *arguments: Any) -> Any:
         self.made = True
