@@ -63,6 +63,9 @@ class PodView:
     """Every container has ended, sidecars too. A kubelet says so up to seconds before it changes ``phase``."""
     departed: bool = False
     """The API no longer has it; this is the last that was seen."""
+    missed_at: float | None = None
+    """When it was found gone (monotonic, in seconds), by somebody who asked: what the watch has still to tell of it may
+    be how its agent ended. None once the watch has told of its deletion."""
 
     @property
     def ended(self) -> bool:

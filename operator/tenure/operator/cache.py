@@ -181,11 +181,11 @@ class ObjectCache:
         return self._take_pod(raw, departed=True, wake=wake)
 
     def drop_pod_uid(self, uid: str, *, wake: bool = True) -> bool:
-        """The same, of a pod that a live GET or a list did not find."""
+        """The same, of a pod that a live GET or a list did not find. What it came to the watch may still tell."""
         known = self._pods.get(uid)
         if known is None or known.view.departed:
             return False
-        self._store_pod(replace(known.view, departed=True), known.version)
+        self._store_pod(replace(known.view, departed=True, missed_at=self._clock()), known.version)
         self._notify(_owner(known.view), wake)
         return True
 
@@ -201,7 +201,8 @@ class ObjectCache:
             return False
         self._tombstones.pop(uid, None)
         if known is not None and known.view.departed:
-            known.view, known.version, known.left_at = replace(known.view, departed=False), 0, 0
+            known.view = replace(known.view, departed=False, missed_at=None)
+            known.version, known.left_at = 0, 0
             self._departed.pop(uid, None)
         return self.put_pod(raw, wake=wake)
 
@@ -331,7 +332,12 @@ def merge(old: PodView, new: PodView) -> PodView:
     * How the agent ended is kept once it was seen, and so is that it had ever started.
     * A pod that departed does not come back.
     """
-    view = replace(new, agent=_evidence(old.agent, new.agent), departed=old.departed or new.departed)
+    view = replace(
+        new,
+        agent=_evidence(old.agent, new.agent),
+        departed=old.departed or new.departed,
+        missed_at=None if new.departed else old.missed_at,
+    )
     if old.terminating:
         view = replace(
             view,

@@ -14,7 +14,7 @@ from tenure.model.status import CurrentTask, InstanceStatus, Status, StopRecord,
 from tenure.model.wire import WORD_LIMIT
 from tenure.plan.actions import Action, CreatePod, DeletePod, Plan, Protect, RecordStop, WriteStatus
 from tenure.plan.conditions import Facts, conditions_of, draining, phase_of
-from tenure.plan.ends import End, record_end
+from tenure.plan.ends import End, last_word_in, record_end
 from tenure.plan.instances import end_recorded, own_pods, with_instance
 from tenure.plan.memory import hung_in, remember
 from tenure.plan.observation import Memory, NoTable, Observation, Rows
@@ -122,7 +122,8 @@ def _ended(
     awaiting = _awaits(observation, status, end)
     if awaiting:
         facts = Facts(status=status, pod=None, row=row, start=StartVerdict(), awaiting=awaiting)
-        return _verdict(observation, facts, [], (UNKNOWN_RETRY_SECONDS,))
+        word = last_word_in(pod, observation.clock) if pod is not None else 0.0
+        return _verdict(observation, facts, [], (UNKNOWN_RETRY_SECONDS, word))
     status = record_end(resource, status, end, observation.now)
     # The end is made durable first; the next look, at the end recorded, decides what follows it.
     return _without_instance(observation, status, tuple(p for p in (pod,) if p), only_record=True)
@@ -132,6 +133,8 @@ def _awaits(observation: Observation, status: Status, end: End) -> str:
     """What has to be known before this end may be recorded; empty: nothing."""
     if end.pod is None and not observation.vanished:
         return "whether the pod still exists is being looked up"
+    if end.pod is not None and last_word_in(end.pod, observation.clock) > 0:
+        return "the pod is gone; how its agent ended is awaited"
     stop = status.stop
     recorded = (
         stop.origin if stop is not None and status.instance and stop.instance == status.instance.id else None

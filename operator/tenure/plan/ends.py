@@ -16,6 +16,17 @@ HEALTHY_RUN = timedelta(minutes=10)
 """Running for this long starts the count of failures anew."""
 
 
+LAST_WORD_SECONDS = 5.0
+"""How long a pod that was found gone is waited for: its last state, with the exit code, is on its way by the watch."""
+
+
+def last_word_in(pod: PodView, clock: float) -> float:
+    """Seconds for which the watch may still tell how this pod's agent ended; 0: nothing more is to be expected."""
+    if not pod.departed or pod.missed_at is None or pod.seen_over or not pod.agent.started:
+        return 0.0
+    return max(0.0, LAST_WORD_SECONDS - (clock - pod.missed_at))
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The evidence of an end. ``pod`` None: it vanished unseen, and only its row may tell more."""

@@ -241,6 +241,11 @@ class Bench:
         self.show(name)
 
     def ends(self, name: str, exit_code: int = 0) -> None:
+        self.ends_unseen(name, exit_code)
+        self.show(name)
+
+    def ends_unseen(self, name: str, exit_code: int = 0) -> None:
+        """The watch has yet to tell of it."""
         raw = self.api.pod(name)
         state = {
             "terminated": {
@@ -252,7 +257,6 @@ class Bench:
         }
         phase = "Succeeded" if exit_code == 0 else "Failed"
         raw["status"] = {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]}
-        self.show(name)
 
     def show(self, name: str) -> None:
         self.cache.put_pod(copy.deepcopy(self.api.stamp(self.api.pod(name))))

@@ -13,7 +13,7 @@ from tenure.operator.cache import ObjectCache, ObjectKey
 from tenure.operator.clock import Clock
 from tenure.operator.passes.ledger import StopWriter
 from tenure.operator.passes.sight import TableReader, Tables
-from tenure.plan.ends import End, graceful
+from tenure.plan.ends import End, graceful, last_word_in
 from tenure.plan.observation import NoTable, Rows, RowsReading, Unreadable
 from tenure.plan.render import DATABASE_ANNOTATION, KIND_ANNOTATION
 from tenure.plan.rows import judge_row
@@ -55,13 +55,17 @@ class Undertaker:
         if found is not None:
             self._cache.put_agent_process(found)
             return 0.0
+        again = LOOK_AGAIN
         for pod in pods:
             trusted = uid == pod.owner_uid != "" and ordinal_of(pod.name, key.name, uid) is not None
-            if pod.over:
+            word = last_word_in(pod, self._clock.monotonic())
+            if word > 0:
+                again = min(again, word)
+            elif pod.over:
                 await self._record(key, pod, trusted)
             else:
                 await self._drain(pod, trusted)
-        return LOOK_AGAIN if self._cache.pods_of(key) else None
+        return again if self._cache.pods_of(key) else None
 
     async def _drain(self, pod: PodView, trusted: bool) -> None:
         if not pod.terminating:
