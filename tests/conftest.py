@@ -12,6 +12,23 @@ from hypothesis import settings
 settings.register_profile("tenure", deadline=None)
 settings.load_profile("tenure")
 
+JITTER = os.environ.get("TENURE_JITTER", "")
+
+
+def pytest_configure() -> None:
+    """With ``TENURE_JITTER`` everything takes its time; see ``tests.support.jitter``."""
+    if JITTER:
+        from tests.support import jitter  # late: it imports what most tests do not need
+
+        jitter.install()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if JITTER:
+        from tests.support import jitter
+
+        jitter.begin(JITTER, item.nodeid)
+
 
 @pytest_asyncio.fixture(autouse=True)
 async def _no_task_outlives_its_test(request: pytest.FixtureRequest) -> AsyncIterator[None]:
