@@ -21,6 +21,7 @@ class Agent:
 
     process: asyncio.subprocess.Process
     lines: list[str] = field(default_factory=list)
+    _reader: asyncio.Task[None] | None = None
 
     def says(self, text: str) -> bool:
         return any(text in line for line in self.lines)
@@ -32,11 +33,15 @@ class Agent:
         self.process.send_signal(number)
 
     async def ended(self, *, within: float = 20) -> int:
-        """The exit code; fails when the process still runs."""
+        """The exit code, once all that it printed is in ``lines``; fails when the process still runs."""
         try:
-            return await asyncio.wait_for(asyncio.shield(self.process.wait()), within)
+            code = await asyncio.wait_for(asyncio.shield(self.process.wait()), within)
         except TimeoutError:
             raise AssertionError(f"still running after {within} s: {self.lines}") from None
+        # Its last words may come after its exit code.
+        assert self._reader is not None
+        await asyncio.wait([self._reader], timeout=within)
+        return code
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +59,7 @@ async def started(*command: str | Path, **environ: str) -> AsyncIterator[Agent]:
         stderr=asyncio.subprocess.STDOUT,
     )
     agent = Agent(process)
-    reader = asyncio.create_task(_read(agent))
+    agent._reader = reader = asyncio.create_task(_read(agent))
     try:
         yield agent
     finally:

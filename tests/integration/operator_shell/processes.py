@@ -34,11 +34,15 @@ class Contender:
         """When it first said that."""
 
         def heard() -> list[float]:
-            if self.process.returncode is not None and not self.times(what):
+            if self._has_said_all() and not self.times(what):
                 raise RuntimeError(f"{self.name} ended: {self.log[-5:]}")
             return self.times(what)
 
         return (await eventually(heard, within=within, what=f"{self.name} says {what}: {self.log[-3:]}"))[0]
+
+    def _has_said_all(self) -> bool:
+        """Whether it has ended and its last words are read, which may come after its exit code."""
+        return self.process.returncode is not None and all(reader.done() for reader in self.readers)
 
     async def port(self) -> int:
         """Where it serves its pages."""
@@ -61,9 +65,11 @@ class Contender:
             self.process.send_signal(number)
 
     async def exit_code(self, within: float) -> int:
-        """Wait for its end."""
+        """Wait for its end, and for the last that it said."""
         async with asyncio.timeout(within):
-            return await self.process.wait()
+            code = await self.process.wait()
+            await asyncio.wait(self.readers)
+        return code
 
 
 class Fleet:
