@@ -22,6 +22,7 @@ escapes FILE            children in sessions of their own: one plain, one whose 
                         environment, one that ignores SIGTERM; their ids are written to FILE
 bomb N FILE             forks until there are N processes in sessions of their own, each ignoring SIGTERM, as fast as
                         it can; their ids are appended to FILE
+last-order FILE         says "0" and "1", asks for a command that writes its id to FILE and sleeps, and ends
 leaves FILE [quiet]     starts a child that ignores SIGTERM and keeps its output open (or does not), and ends; the
                         child's id is written to FILE
 ======================= ===============================================================================
@@ -186,6 +187,15 @@ def bomb():
         explode()
     while int.from_bytes(counter[:8], "little") < limit // 2:
         time.sleep(0.01)
+
+
+def last_order():
+    say("0")
+    say("1")
+    script = f"echo $$ > {ARGUMENTS[0]}; exec sleep 600"
+    params = {"sessionId": "hostile", "command": "sh", "args": ["-c", script]}
+    send({"id": 1, "method": "terminal/create", "params": params})
+    os._exit(0)
 
 
 def leaves():

@@ -290,6 +290,9 @@ class Link:
             self._judged.set()
 
     async def _end_the_rest(self, deadline: float, grace: float) -> None:
+        # What the agent wrote is read on. A command that it asked for last would outlive everything: nobody looks
+        # again for what comes from the instance.
+        self._terminals.closed = True
         for _ in range(_TRIES):
             if await stopping.end(self._family, self._child, deadline, grace):
                 return

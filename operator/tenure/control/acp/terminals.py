@@ -46,6 +46,7 @@ class Terminals:
         self._all: dict[str, _Terminal] = {}
         self._next = 1
         self.closed = False
+        """Nothing is started any more."""
 
     @property
     def running(self) -> bool:
@@ -57,7 +58,7 @@ class Terminals:
         if len(self._all) >= TERMINALS:
             raise RequestError(-32000, f"more than {TERMINALS} terminals: release some")
         if self.closed:
-            raise RequestError(-32000, "the instance is being stopped")
+            raise RequestError(-32000, "the agent ended, or is being stopped")
         cwd = files.inside(self._launch.roots, request.cwd) if request.cwd else self._launch.cwd
         if not cwd.is_dir():
             raise files.refused("the working directory is no directory")

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 import pytest_asyncio
 from tests.support.agents import scripted
@@ -12,6 +13,14 @@ from tests.support.agents.host import Recorder
 from tenure.control.acp import Launch, Link
 
 Start = Callable[..., Awaitable[tuple[Link, Recorder]]]
+BUDGET = 1.5
+
+
+def alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def launch(argv: Sequence[str], workspace: Path, **env: str) -> Launch:

@@ -13,22 +13,13 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.integration.control.acp.conftest import Start
+from tests.integration.control.acp.conftest import BUDGET, Start, alive
 from tests.support.agents import hostile, scripted
 from tests.support.agents.host import Recorder
 from tests.support.wait import eventually
 
 from tenure.control.acp import AgentFailed, Link, proctable, stopping
 from tenure.control.acp.process import children
-
-BUDGET = 1.5
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 async def stopped(link: Link) -> bool:
@@ -234,20 +225,6 @@ async def test_what_an_agent_leaves_behind_at_its_end_is_ended(start: Start, tmp
     assert await failure(link) == "exited"
     assert host.texts == ["last words"]
     await eventually(lambda: not alive(int(left.read_text())), within=60)
-
-
-async def test_terminals_die_with_their_instance(start: Start, workspace: Path) -> None:
-    link, _ = await start()
-    await link.prompt("start trap '' TERM; sleep 600 & echo $! > inner; echo $$ > outer; wait; sleep 600", ())
-    await eventually(lambda: (workspace / "outer").exists() and (workspace / "outer").read_text(), within=60)
-    # A command without the mark: known because the server itself started it.
-    await link.prompt("start echo $$ > bare; exec env -i sleep 600", ())
-    await eventually(lambda: (workspace / "bare").exists() and (workspace / "bare").read_text(), within=60)
-    ids = [int((workspace / name).read_text()) for name in ("outer", "inner", "bare")]
-    assert all(alive(pid) for pid in ids)
-    await asyncio.wait_for(link.stop(BUDGET), BUDGET + 1.0)
-    assert not any(alive(pid) for pid in ids)
-    assert not children() & {*ids, link.pid}
 
 
 @pytest.mark.parametrize("kind", ["crash", "escapes", "ignores-term"])

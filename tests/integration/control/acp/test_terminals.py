@@ -1,0 +1,46 @@
+"""Commands that an agent has the server run begin and end with it."""
+
+import asyncio
+from pathlib import Path
+
+import psutil
+from tests.integration.control.acp.conftest import BUDGET, Start, alive
+from tests.support.agents import hostile
+from tests.support.agents.host import Recorder
+from tests.support.wait import eventually
+
+from tenure.control.acp.process import children
+
+
+async def test_a_command_that_is_read_of_when_its_agent_has_ended_is_not_begun(
+    start: Start, tmp_path: Path
+) -> None:
+    """What an agent wrote waits while nobody takes its events; its processes are looked for at its end only."""
+    host = Recorder(limit=1)
+    link, _ = await start(hostile("last-order", str(tmp_path / "begun")), host=host)
+    turn = asyncio.create_task(link.prompt("go", ()))
+    await eventually(lambda: link.gone, within=60)
+    assert host.texts == ["0"]
+    host.take_all()
+    await asyncio.gather(turn, return_exceptions=True)
+    await eventually(lambda: host.of("agent_exited"), within=60)
+    assert host.texts == ["0", "1"]
+    await link.stop(BUDGET)
+    begun = psutil.Process().children()
+    for process in begun:
+        process.kill()
+    assert not begun
+
+
+async def test_terminals_die_with_their_instance(start: Start, workspace: Path) -> None:
+    link, _ = await start()
+    await link.prompt("start trap '' TERM; sleep 600 & echo $! > inner; echo $$ > outer; wait; sleep 600", ())
+    await eventually(lambda: (workspace / "outer").exists() and (workspace / "outer").read_text(), within=60)
+    # A command without the mark: known because the server itself started it.
+    await link.prompt("start echo $$ > bare; exec env -i sleep 600", ())
+    await eventually(lambda: (workspace / "bare").exists() and (workspace / "bare").read_text(), within=60)
+    ids = [int((workspace / name).read_text()) for name in ("outer", "inner", "bare")]
+    assert all(alive(pid) for pid in ids)
+    await asyncio.wait_for(link.stop(BUDGET), BUDGET + 1.0)
+    assert not any(alive(pid) for pid in ids)
+    assert not children() & {*ids, link.pid}
