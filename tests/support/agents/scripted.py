@@ -28,6 +28,7 @@ read FILE                through fs/read_text_file; says ``read: ...`` or ``refu
 save FILE TEXT           through fs/write_text_file; says ``saved`` or ``refused: CODE``
 run COMMAND              ``sh -c COMMAND`` through terminal/*, waits; says ``ran: EXIT OUTPUT``
 start COMMAND            the same, without waiting; says ``started: TERMINAL``
+release COMMAND          the same, and ends it at once
 exec COMMAND             ``sh -c COMMAND`` as its own child, waits; says ``exec: EXIT``
 spawn COMMAND            the same, without waiting, in a new session
 environ FILE             writes its environment there, as JSON
@@ -267,6 +268,10 @@ class Turn:
 
     def do_start(self, rest):
         say(self.session, f"started: {self._terminal(rest)}")
+
+    def do_release(self, rest):
+        terminal = {"sessionId": self.session, "terminalId": self._terminal(rest)}
+        call("terminal/release", terminal, self.session)
 
     def do_exec(self, rest):
         import subprocess

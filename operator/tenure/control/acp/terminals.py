@@ -22,7 +22,12 @@ TERMINALS = 64
 """Terminals of an instance that are not released; more are refused."""
 
 
-@dataclass
+ENDED_WITHIN = 1.0
+"""Seconds for which the ends of commands are waited for when their instance was ended: each of them is dead by then,
+and only has to be noticed."""
+
+
+@dataclass(eq=False)
 class _Terminal:
     child: Child
     output: Tail
@@ -44,6 +49,7 @@ class Terminals:
         self._launch = launch
         self._family = family
         self._all: dict[str, _Terminal] = {}
+        self._released: set[_Terminal] = set()
         self._next = 1
         self.closed = False
         """Nothing is started any more."""
@@ -109,6 +115,7 @@ class Terminals:
         terminal = self._find(name)
         terminal.child.signal(signal.SIGKILL)
         del self._all[name]
+        self._released.add(terminal)
         terminal.child.exit.add_done_callback(lambda _: self._forget(terminal))
 
     def _forget(self, terminal: _Terminal) -> None:
@@ -116,16 +123,19 @@ class Terminals:
         terminal.child.reap()
         if terminal.child.reaped:
             self._family.leaders.pop(terminal.child.pid, None)
+            self._released.discard(terminal)
 
     async def close(self) -> None:
-        """After the instance's processes were ended: let go of pipes and processes."""
+        """After the instance's processes were ended: let go of pipes and processes. One that ends later is reaped
+        then."""
         self.closed = True
-        ends = [terminal.child.exit for terminal in self._all.values()]
+        for name in tuple(self._all):
+            self.release(name)
+        ends = [terminal.child.exit for terminal in self._released]
         if ends:
-            await asyncio.wait(ends, timeout=0.2)
-        for terminal in self._all.values():
+            await asyncio.wait(ends, timeout=ENDED_WITHIN)
+        for terminal in tuple(self._released):
             self._forget(terminal)
-        self._all = {name: one for name, one in self._all.items() if not one.child.reaped}
 
     def _find(self, name: str) -> _Terminal:
         if name not in self._all:

@@ -4,12 +4,15 @@ import asyncio
 from pathlib import Path
 
 import psutil
+import pytest
 from tests.integration.control.acp.conftest import BUDGET, Start, alive
 from tests.support.agents import hostile
 from tests.support.agents.host import Recorder
 from tests.support.wait import eventually
 
-from tenure.control.acp.process import children
+from tenure.control.acp.contract import AgentExit
+from tenure.control.acp.process import Child, children
+from tenure.control.acp.terminals import ENDED_WITHIN
 
 
 async def test_a_command_that_is_read_of_when_its_agent_has_ended_is_not_begun(
@@ -44,3 +47,26 @@ async def test_terminals_die_with_their_instance(start: Start, workspace: Path) 
     await asyncio.wait_for(link.stop(BUDGET), BUDGET + 1.0)
     assert not any(alive(pid) for pid in ids)
     assert not children() & {*ids, link.pid}
+
+
+@pytest.mark.parametrize("late", [0.5, 2.0])
+@pytest.mark.parametrize("script", ["start sleep 600", "release sleep 600"])
+async def test_a_command_whose_end_is_noticed_late_is_reaped(
+    start: Start, late: float, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late: a loop that has much to do. Until somebody waits for it, a process that ended is a zombie."""
+    ended = Child._ended
+
+    def notice(child: Child, status: AgentExit) -> None:
+        asyncio.get_running_loop().call_later(0 if child.pid == link.pid else late, ended, child, status)
+
+    monkeypatch.setattr(Child, "_ended", notice)
+    link, _ = await start()
+    await link.prompt(script, ())
+    commands = children() - {link.pid}
+    assert len(commands) == 1
+    await link.stop(10.0)
+    if late < ENDED_WITHIN:
+        assert not children()
+    await eventually(lambda: not children(), within=60)
+    assert not psutil.Process().children()
