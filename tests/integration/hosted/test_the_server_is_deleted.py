@@ -100,6 +100,58 @@ async def test_a_turn_in_hand_is_abandoned_and_waits_for_a_person(hosting: Hosti
         assert hosting.prompts() == 1
 
 
+@pytest.mark.parametrize("what", ["its pod", "its resource"])
+async def test_an_agent_that_goes_with_its_server_has_not_ended_by_itself(
+    hosting: Hosting, what: str
+) -> None:
+    """Another agent holds the server up, which answers meanwhile: of this one there is nothing here."""
+    world = hosting.world
+    profiles = [hosting.profile("one"), hosting.profile("two", "--linger")]
+    async with world.operator():
+        await hosting.server("one", "two", named=False, agentProfiles=profiles)
+        for name in ("one", "two"):
+            await hosting.create(name, restartPolicy="Never")
+        for name in ("one", "two"):
+            await hosting.phase("Running", name=name)
+            await eventually(lambda name=name: world.evidence.living(name), within=WITHIN, what="its agent")
+        if what == "its pod":
+            await world.delete_pod(await world.server_pod())
+        else:
+            await hosting.delete_server()
+        await eventually(lambda: not world.evidence.living("one"), within=WITHIN, what="one is gone")
+        looks = 0
+        while world.evidence.living("two"):
+            row = (await hosting.rows())[0]
+            if world.evidence.living("two"):
+                assert row == "running"
+                looks += 1
+            await asyncio.sleep(0.1)
+        assert looks > 0
+        for name in ("one", "two"):
+            await row_is(hosting, "stopped", name)
+        if what == "its resource":
+            status = await hosting.phase("Failed")
+            assert status["stop"]["message"] == SERVER_GONE
+
+
+async def test_an_agent_that_was_about_to_begin_has_refused_nothing(hosting: Hosting) -> None:
+    """Its server is told to end while it is asked to say hello; another agent holds the server up."""
+    world = hosting.world
+    never = str(world.evidence.workspaces / "never")
+    profiles = [hosting.profile("one", "--answer-after", never), hosting.profile("two", "--linger")]
+    async with world.operator():
+        await hosting.server("one", "two", named=False, agentProfiles=profiles)
+        for name in ("one", "two"):
+            await hosting.create(name, restartPolicy="Never")
+        for name in ("one", "two"):
+            await hosting.phase("Running", name=name)
+            await eventually(lambda name=name: world.evidence.living(name), within=WITHIN, what="its agent")
+        await hosting.delete_server()
+        status = await hosting.phase("Failed")
+        assert status["stop"]["message"] == SERVER_GONE
+        assert (await hosting.rows())[0] == "stopped"
+
+
 @pytest.mark.parametrize("spec", [{"desiredState": "StopRequested"}, {"restartToken": "again"}])
 async def test_a_drain_ends_with_it(hosting: Hosting, spec: dict[str, str]) -> None:
     world = hosting.world

@@ -1,4 +1,4 @@
-"""A pod that somebody looked for and did not find: how its agent ended is still to come, by a watch that may be late."""
+"""A pod that somebody looked for and did not find: how its agent ended the watch is still to tell, and may be late."""
 
 import copy
 from datetime import timedelta

@@ -64,6 +64,10 @@ class Orders:
     permissions: PermissionPolicy
 
 
+_GONE = frozenset({"stopping", "stopped", "exited"})
+"""Codes of a server that has no agent any more to pass a request on to. Source: the protocol page."""
+
+
 class Unusable(Exception):
     """The agent does not begin a session."""
 
@@ -168,6 +172,7 @@ class Driver:
                 await stream.send(Action.INITIALIZE, timeout=PREPARE_TIMEOUT)
                 token = await self._open(stream)
             except Declined as error:
+                _over_if_gone(error)
                 log.warning("an agent does not begin a session", session=orders.session)
                 raise Unusable from error
         if token and token != orders.resume_token:
@@ -183,7 +188,8 @@ class Driver:
             payload: JsonValue = {"session_id": orders.resume_token}
             try:
                 await stream.send(Action.SESSION_LOAD, payload, timeout=PREPARE_TIMEOUT)
-            except Declined:
+            except Declined as error:
+                _over_if_gone(error)
                 log.warning("an agent does not load its session, and begins anew", session=orders.session)
             else:
                 return orders.resume_token
@@ -214,9 +220,10 @@ class Driver:
         payload: JsonValue = json.loads(Prompt(text=text, turn_key=turn.key).to_wire())
         try:
             accepted = payload_of(PromptAccepted, await stream.send(Action.PROMPT, payload))
-        except Declined:
+        except Declined as error:
             # An earlier attempt may have been accepted all the same, and its outcome wait.
             await execution.last_words()
+            _over_if_gone(error)
             log.warning("an agent does not take its prompt", session=execution.session)
             await execution.records.turns.apply(TurnName(turn=turn.id), Outcome("error", code="declined"))
             return
@@ -245,4 +252,11 @@ class Driver:
 
 
 class _Over(Exception):
-    """The stream has ended."""
+    """The stream has ended, or its agent has."""
+
+
+def _over_if_gone(error: Declined) -> None:
+    """An agent that is gone has refused nothing. What became of it whoever looks at the instance finds out: its server
+    may be on its way out, and that is no failure of the agent's."""
+    if error.code in _GONE:
+        raise _Over from error

@@ -119,7 +119,7 @@ class Observer:
             row_read=read.done,
             session=executor.session_state if executor is not None else None,
             newest_turn=TurnView(newest.id, newest.state) if newest is not None else None,
-            instance=await _instance(resource, server, executor, contact),
+            instance=await self._instance(resource, server, executor, contact),
             drained_for=read.drained_for,
             began_anew=executor is not None and executor.began_anew,
             server_gone=await self._server_gone(resource, control, records, executor),
@@ -156,6 +156,22 @@ class Observer:
         if not executor.live and not untold:
             return False
         return await self._losses.lost(resource.namespace, records, executor)
+
+    async def _instance(
+        self,
+        resource: AgentProcess,
+        server: ServerView,
+        executor: Executor | None,
+        contact: tuple[OwnedServer, ControlClient] | None,
+    ) -> InstanceView:
+        """What the server says of the instance in the row. Of an agent that has ended with its server the server is
+        not the one to tell: whoever finds it gone does, and that of all its agents alike."""
+        seen = await _asked(resource, server, executor, contact)
+        began = resource.status.instance is not None and resource.status.instance.started_at is not None
+        if contact is None or not began or seen not in (InstanceView.ENDED, InstanceView.ABSENT):
+            return seen
+        ending = await self._losses.ending(resource.namespace, contact[0])
+        return InstanceView.UNREAD if ending else seen
 
     def _contact(
         self, key: ServerKey, control: ControlServer | None
@@ -226,7 +242,7 @@ def _server_view(
     )
 
 
-async def _instance(
+async def _asked(
     resource: AgentProcess,
     server: ServerView,
     executor: Executor | None,
