@@ -202,6 +202,14 @@ class ControlPlane:
         ]
         self._kubernetes("kube-controller-manager", arguments)
 
+    def learn_kinds(self) -> None:
+        """Have the garbage collector know the kinds that were defined since it was started. By itself it looks for them
+        every half a minute, and until then nothing goes with an owner of such a kind."""
+        program = self.processes.running("kube-controller-manager")
+        if program is not None:
+            self.processes.stop(program, patience=0.0)
+        self.start_controller_manager()
+
     def wait_until_served(self, within: float = 60.0) -> None:
         """Return when ``/readyz`` says ok."""
         self._wait_for("/readyz", "the API server", within)

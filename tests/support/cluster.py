@@ -31,8 +31,9 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def control_plane_with_crds(control_plane: ControlPlane) -> ControlPlane:
-    """The control plane with the project's CRDs served."""
+    """The control plane with the project's CRDs served, and known to the garbage collector."""
     apply_crds(control_plane)
+    control_plane.learn_kinds()
     return control_plane
 
 
