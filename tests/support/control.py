@@ -35,7 +35,17 @@ from tenure.model.masked import Masked
 from tests.support.wait import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = (sys.executable, "-c", "from tenure.cli.main import app; app()", "control-server")
+JITTER = os.environ.get("TENURE_JITTER", "")
+_LATE = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.support import jitter
+jitter.begin({JITTER!r}, os.environ.get("PYTEST_CURRENT_TEST", ""))
+jitter.install()
+"""
+_BEGIN = _LATE if JITTER else ""
+"""A server of a world in which everything is late (``tests.support.jitter``) is late itself."""
+PROGRAM = (sys.executable, "-c", f"{_BEGIN}from tenure.cli.main import app; app()", "control-server")
 """The command line, run without depending on an installed script."""
 UP = 60.0
 DOWN = 40.0
