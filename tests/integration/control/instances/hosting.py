@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 from tests.support.agents import scripted_command
 from tests.support.wait import eventually
 
@@ -140,7 +140,11 @@ class Reader:
         transport.abort()
 
     async def _read(self) -> None:
-        message = await self.ws.receive(SOON)
+        try:
+            message = await self.ws.receive(SOON)
+        except ConnectionError:
+            # A ping that came before, to be answered on a connection that was severed since.
+            raise Closed(WSCloseCode.ABNORMAL_CLOSURE) from None
         if message.type is not WSMsgType.TEXT:
             raise Closed(message.data if message.type is WSMsgType.CLOSE else self.ws.close_code)
         frame = json.loads(message.data)
@@ -246,6 +250,12 @@ async def hosting(
     try:
         yield host
     finally:
-        await instances.stop_all()
+        # On a full machine the budget of one stop may be too little: it goes on, and is asked for again.
+        await eventually(lambda: _all_stopped(instances), within=SOON, what="every agent to end")
         await host.aclose()
         await runner.cleanup()
+
+
+async def _all_stopped(instances: Instances) -> bool:
+    await instances.stop_all()
+    return not instances.enumerate()

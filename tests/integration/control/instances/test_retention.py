@@ -56,7 +56,8 @@ async def test_an_attached_reader_that_does_not_read_pauses_its_agent_and_nobody
         assert await paused(hosted)
         await other.prompt("updates 300 1000")
         assert len(await other.until("complete")) == 301
-        assert hosted.outbox.paused
+        # Still, or again: what the connection itself holds is taken bit by bit.
+        assert await paused(hosted)
         assert int((host.workspace() / "written").read_text()) < 600
         assert texts(await stalled.until("complete")) == [str(number) for number in range(600)]
 
