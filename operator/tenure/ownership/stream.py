@@ -158,10 +158,13 @@ class ControlStream:
             while True:
                 await self._room.wait()
                 message = await self._socket.receive(SILENCE)
-                if message.type is not aiohttp.WSMsgType.TEXT:
+                if message.type is aiohttp.WSMsgType.PING:
+                    await self._answer_ping(message.data)
+                elif message.type is aiohttp.WSMsgType.TEXT:
+                    self._take(message.data)
+                elif message.type is not aiohttp.WSMsgType.PONG:
                     end = _reason(message)
                     break
-                self._take(message.data)
         except ProtocolViolation:
             end = StreamEnd.VIOLATION
         except (TimeoutError, aiohttp.ClientError, ConnectionError):
@@ -177,6 +180,11 @@ class ControlStream:
             with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
                 async with asyncio.timeout(PING):
                     await self._socket.ping()
+
+    async def _answer_ping(self, data: bytes) -> None:
+        # To a server that has closed meanwhile nothing can be written, but what it sent, and why, is still to be read.
+        with suppress(aiohttp.ClientError, ConnectionError):
+            await self._socket.pong(data)
 
     def _take(self, data: str) -> None:
         frame = parse_frame(data)

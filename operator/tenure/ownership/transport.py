@@ -74,7 +74,8 @@ class Lane:
     async def websocket(
         self, url: str, *, bearer: Masked, max_bytes: int
     ) -> aiohttp.ClientWebSocketResponse | int:
-        """A WebSocket, or the status with which it was refused. Raises what ``exchange`` raises."""
+        """A WebSocket, or the status with which it was refused. Pings are its reader's own business. Raises what
+        ``exchange`` raises."""
         try:
             socket: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
                 URL(url, encoded=True),
@@ -82,6 +83,7 @@ class Lane:
                 timeout=aiohttp.ClientWSTimeout(ws_receive=None, ws_close=1.0),
                 max_msg_size=max_bytes,
                 compress=0,
+                autoping=False,
                 **self._pin(),
             )
             return socket

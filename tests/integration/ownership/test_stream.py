@@ -237,7 +237,8 @@ async def test_a_request_that_is_not_answered_fails_in_time_and_a_late_answer_is
         await _in_hand(site, peer)
         stream = await attached(client, site)
         with pytest.raises(NoAnswer):
-            await stream.send(Action.STDERR, timeout=0.1)
+            await stream.send(Action.STDERR, timeout=1.0)
+        await eventually(lambda: peer.received, within=60)
         late = {"id": peer.received[0]["id"], "type": "response", "action": "agent.stderr", "payload": 1}
         socket = await peer.socket
         await socket.send_str(json.dumps(late))
@@ -272,6 +273,33 @@ async def test_a_reader_that_stops_reading_makes_the_server_wait_and_still_gets_
             if len(seen) == 15:
                 break
         assert seen == list(range(15))
+
+
+async def test_a_reader_that_is_behind_still_learns_why_the_server_has_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server waits a second for it, and then severs the connection: a ping cannot be answered any more."""
+    monkeypatch.setattr(streams, "BUFFER", 1)
+
+    async def serve(name: str, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(timeout=0.1)
+        await socket.prepare(request)
+        await socket.send_str(json.dumps({"type": "message_chunk", "number": 1}))
+        await socket.ping()
+        await socket.send_str(json.dumps({"type": "message_chunk", "number": 2}))
+        await socket.close(code=4001)
+        return socket
+
+    async with agentctl() as site, await site.owned() as client:
+        assert site.double is not None
+        site.double._stream = serve  # type: ignore[method-assign]
+        stream = await attached(client, site)
+        connection = stream._socket._response.connection
+        assert connection is not None
+        await eventually(lambda: connection.transport is None or connection.transport.is_closing(), within=60)
+        assert stream.end is None
+        assert [event.fields["number"] async for event in stream.events()] == [1, 2]
+        assert stream.end is StreamEnd.NEWER_STREAM
 
 
 async def test_a_peer_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
