@@ -47,10 +47,10 @@ class Body(BaseModel):
         """
         plain = self.model_dump(exclude_none=True)
         try:
-            text = _dumps(plain)
+            text = _WIRE.encode(plain)
         except ValueError:
             # A number without end, or 1e999, is no reason for a stream to break: it becomes null.
-            text = _dumps(_finite(plain))
+            text = _WIRE.encode(_finite(plain))
         # "replace": agents write lone surrogates, and one of them must not end a stream either.
         return text.encode("utf-8", "replace")
 
@@ -84,6 +84,8 @@ def parse(kind: type[B], data: bytes) -> B:
 
 def _refuse_extravagance(what: str, data: bytes) -> None:
     """Refuse what the parser lets pass: deep nesting, and numbers that are no JSON."""
+    if b"NaN" not in data and b"Infinity" not in data and _opened(data) <= MAX_DEPTH:
+        return
     outside = _outside_texts(data)
     if b"N" in outside or b"I" in outside:
         raise ProtocolViolation(what, "NaN and Infinity are not JSON")
@@ -100,17 +102,22 @@ def fits_inside_another(message: Body, data: bytes | None = None) -> bool:
 def fits(data: bytes, max_bytes: int) -> bool:
     """The same of JSON bytes. 128: a few numbers may still be put into it, the turn's id and the event's
     place."""
-    return len(data) + 128 <= max_bytes and _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
+    if len(data) + 128 > max_bytes:
+        return False
+    return _opened(data) < MAX_DEPTH or _nested_at_most(MAX_DEPTH - 1, _outside_texts(data))
 
 
 def encode(plain: Mapping[str, Any]) -> bytes | None:
     """An object as UTF-8 JSON; None when it holds what is no JSON."""
     try:
-        return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "replace"
-        )
+        return _STRICT.encode(plain).encode("utf-8", "replace")
     except (TypeError, ValueError, RecursionError):
         return None
+
+
+def _opened(data: bytes) -> int:
+    """No nesting is deeper than brackets are opened, in texts and outside: enough to know of nearly every message."""
+    return data.count(b"{") + data.count(b"[")
 
 
 def _nested_at_most(levels: int, outside: bytes) -> bool:
@@ -143,10 +150,6 @@ def _describe(kind: type[Body], error: ValidationError) -> str:
     return f"{field} {said}" if field in kind.model_fields else f"it {said}"
 
 
-def _dumps(plain: object) -> str:
-    return json.dumps(plain, default=_json_value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-
 def _finite(value: object) -> object:
     match value:
         case float():
@@ -165,6 +168,11 @@ def _json_value(value: object) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     raise TypeError(f"{type(value).__name__} is not a type of the wire")
+
+
+_STRICT = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+_WIRE = json.JSONEncoder(default=_json_value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+# Made once: ``json.dumps`` would make one for each message.
 
 
 def _no_nul(text: object) -> object:

@@ -262,3 +262,16 @@ def test_fixed_answers_are_what_the_protocol_says() -> None:
     assert messages.OutcomeAnswer(retained=False).to_wire() == b'{"retained":false}'
     for kind in (messages.ConfirmAnswer, messages.ClaimAnswer, messages.ShutdownAnswer, messages.AckAnswer):
         assert refused(kind, {"status": "something else"})
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[" * 200, "{" * 200, 'a \\" [NaN'])
+def test_a_text_may_hold_what_a_number_may_not_be_and_brackets(text: str) -> None:
+    body = json.dumps({"rotation_id": 1, "text": text}).encode()
+    assert parse(ConfirmRequest, body).rotation_id == 1
+    assert wire.fits(body, wire.LARGE)
+
+
+def test_brackets_in_a_text_hide_no_nesting() -> None:
+    deep = b'{"text":"]]]","x":' + b"[" * wire.MAX_DEPTH + b"]" * wire.MAX_DEPTH + b"}"
+    assert not wire.fits(deep, wire.LARGE)
+    assert "nested deeper" in refused(ConfirmRequest, b'{"rotation_id":1,' + deep[1:])
