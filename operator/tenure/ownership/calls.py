@@ -104,8 +104,10 @@ class Calls:
             await self._prove_on(lane, credential, first=False)
             return
         # One proof serves all calls that wait for it: each connection shows the same pinned key.
+        if self._proven == credential:
+            return
         async with self._proving:
-            if self._proven is None or self._proven != credential:
+            if self._proven != credential:
                 await self._prove_on(lane, credential, first=False)
 
     async def _prove_on(self, lane: Lane, credential: Masked, *, first: bool) -> Identity:
