@@ -14,7 +14,7 @@ from tests.support.agents import read_journal, scripted_command
 from tests.support.control import ROOT, RunningServer
 from tests.support.wait import eventually
 
-from tenure.backend import Backend, LocalOwner, Session
+from tenure.backend import Backend, LocalOwner, Retry, RetryableError, Session
 
 SESSION = "session-1"
 TASK = "task-1"
@@ -81,6 +81,17 @@ class Scene:
             "agent_command": self.command(),
         }
         return await backend.launch(**(order | options))
+
+    async def launch_again(self, backend: Backend, session_id: str = SESSION, **options: Any) -> Session:
+        """The same, of a session whose failed launch was undone: its row says so a moment before its backend knows."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                try:
+                    return await self.launch(backend, session_id, **options)
+                except RetryableError as error:
+                    if error.reason is not Retry.SESSION_IN_USE:
+                        raise
+                await asyncio.sleep(0.05)
 
     def told(self, what: str) -> list[dict[str, Any]]:
         """Entries of the agents' journal of one kind."""

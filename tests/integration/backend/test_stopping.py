@@ -98,7 +98,7 @@ async def test_a_launch_that_its_caller_gives_up_is_undone(scene: Scene) -> None
         assert launching.cancelled()
         await scene.until(lambda: status_is(scene, "failed"))
         assert scene.server.descendants() == []
-        await scene.launch(backend)
+        await scene.launch_again(backend)
 
 
 async def test_a_launch_in_flight_when_the_backend_is_closed_is_left_to_the_next_one(scene: Scene) -> None:
