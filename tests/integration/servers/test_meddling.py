@@ -101,10 +101,23 @@ async def test_a_server_in_use_is_kept_whatever_becomes_of_its_secret(world: Wor
         await world.until(lambda s: s.get("observedGeneration") == 2, what="a pass has seen it")
         if what != "its credential is another":
             await world.condition("Ready", "False", "CredentialLost")
+            await world.condition("Ready", "True")
         # Three times its unowned period: a fact about time, and nothing to wait for.
         await asyncio.sleep(12)
         (pod,) = (p for p in world.server_pods() if p["metadata"]["uid"] == server["metadata"]["uid"])
         assert "running" in container_of(pod)["state"], container_of(pod)
+        first = (await world.record())["adopted_by"]
+    if what == "its credential is another":
+        return
+    async with world.operator():
+        # It was written again, from memory: so another operator can take the server over.
+        await eventually(lambda: taken_over(world, first), within=WITHIN, what="the next operator has it")
+        assert (await world.record())["pod_uid"] == server["metadata"]["uid"]
+
+
+async def taken_over(world: World, first: str) -> bool:
+    record = await world.record()
+    return record["adopted_by"] != first and record["recovered_by"] == record["adopted_by"]
 
 
 async def test_a_bootstrap_secret_of_garbage_costs_one_pod(world: World) -> None:

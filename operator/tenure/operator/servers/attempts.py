@@ -60,6 +60,8 @@ class Memory:
     """The backend has just ended: whether the server lives on, the next plan says."""
     superseded: bool = False
     """A renewal was refused; the next pass draws the conclusion."""
+    secret_missed_at: float | None = None
+    """Since when the Secret of the server in use is gone, by the monotonic clock."""
     upkeep_due: float = 0.0
     """When what nothing else asks for is looked after again, by the monotonic clock."""
 

@@ -13,6 +13,7 @@ from tenure.operator.servers.deeds import Deeds
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.protecting import protect
 from tenure.operator.servers.reporting import Reporter
+from tenure.operator.servers.restoring import restore_secret
 from tenure.operator.servers.shutdowns import tell_of_shutdowns
 from tenure.operator.servers.sight import Observer, Sight
 from tenure.operator.servers.tools import Tools, Went
@@ -86,6 +87,10 @@ class ServerPass:
                 raw = told
                 continue
             waits = await self._owe(plan, sight, memory)
+            if plan.step == Nothing(Idle.CREDENTIAL_LOST):
+                waits.append(await restore_secret(self.tools, sight, memory))
+            else:
+                memory.secret_missed_at = None
             if await self.deeds.do(plan.step, sight, memory) is Went.WAIT:
                 break
         else:
