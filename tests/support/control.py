@@ -294,6 +294,24 @@ app()
     return (sys.executable, "-c", text, "control-server")
 
 
+def held_program(gate: Path) -> tuple[str, ...]:
+    """The same program, which has stopped its instances when it ends only once this file exists: time to ask a server
+    that is ending."""
+    text = f"""{_BEGIN}
+import asyncio, os
+from tenure.control.instances import Instances
+stop_all = Instances.stop_all
+async def held(self):
+    await stop_all(self)
+    while not os.path.exists({str(gate)!r}):
+        await asyncio.sleep(0.01)
+Instances.stop_all = held
+from tenure.cli.main import app
+app()
+"""
+    return (sys.executable, "-c", text, "control-server")
+
+
 class Asker:
     """Plain requests to one server, as another client would write them: no client of ours takes part."""
 

@@ -7,12 +7,13 @@ import shlex
 import subprocess
 import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from tests.integration.examples.page import ROOT, blocks, code, read, tables
 from tests.support.agents import scripted_command
-from tests.support.control import RunningServer, running_server
+from tests.support.control import RunningServer, held_program, running_server
 
 from tenure.model.masked import Masked
 from tenure.protocol import claims, frames
@@ -143,8 +144,13 @@ HANDSHAKE, PROVE = "POST /auth/handshake", "POST /ownership/prove"
 OPEN = {"GET /health", "GET /identity", HANDSHAKE, PROVE}
 
 
-async def test_each_route_gives_each_status_of_its_row() -> None:
-    async with running_server() as server, aiohttp.ClientSession() as session:
+async def test_each_route_gives_each_status_of_its_row(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    program = held_program(gate)
+    async with (
+        running_server(program=program, flags={"shutdown-grace": 60}) as server,
+        aiohttp.ClientSession() as session,
+    ):
         caller = Caller(server, session)
         owner = await _become_owner(caller)
         for route in STATUSES.keys() - OPEN:
@@ -153,6 +159,7 @@ async def test_each_route_gives_each_status_of_its_row() -> None:
         owner = await _own(caller, owner)
         owner = await _host(caller, owner)
         await _shut_down(caller, owner)
+        gate.touch()
         assert await server.ended(within=60) == 0
     wanted = {route: statuses - {s for r, s in UNTRIED if r == route} for route, statuses in STATUSES.items()}
     assert caller.seen == wanted
@@ -193,9 +200,8 @@ async def _own(caller: Caller, owner: str) -> str:
 
 async def _host(caller: Caller, owner: str) -> str:
     workspace = str(caller.server.workspace())
-    # It passes over SIGTERM and its closed input: the shutdown takes a moment, and can be looked at.
     request = {"id": "one", "session_id": "s", "workspace_path": workspace, "auto_start": True,
-               "agent_command": scripted_command(None, "--linger")}  # fmt: skip
+               "agent_command": scripted_command()}  # fmt: skip
     await caller.call(CREATE, 400, by=owner, body={**request, "workspace_path": "/"})
     await caller.call(CREATE, 400, by=owner, body={})
     await caller.call(CREATE, 500, by=owner, body={**request, "agent_command": "/no/such/program"})

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.support.agents import hostile_command, scripted_command
-from tests.support.control import Asker, RunningServer, asking, fast_program, living, running_server
+from tests.support.agents import scripted_command
+from tests.support.control import (
+    Asker,
+    RunningServer,
+    asking,
+    fast_program,
+    held_program,
+    living,
+    running_server,
+)
 from tests.support.wait import eventually
 
 from tenure.control.lifetime import EXIT_UNOWNED
@@ -316,28 +324,34 @@ async def test_either_credential_orders_the_end_which_is_answered_before_it_come
 
 @pytest.mark.accept("O-003.9")
 async def test_a_server_that_is_ending_says_so_and_cannot_be_talked_out_of_it(
-    server: RunningServer, client: Asker
+    tmp_path: Path,
 ) -> None:
-    token = await client.handshake()
-    # It takes its whole stop budget to be stopped: time enough to ask.
-    await client.create(token, hostile_command("deaf"))
-    assert (await client.ask("POST", f"{OWNERSHIP}/shutdown", token=token))[0] == 200
-    answers = {
-        path: (await client.ask(method, path, body, token=token))[0]
-        for method, path, body in [
-            ("POST", f"{OWNERSHIP}/claim", None),
-            ("POST", f"{OWNERSHIP}/rotate", None),
-            ("POST", f"{OWNERSHIP}/confirm", {"rotation_id": "malformed"}),
-            ("POST", "/ownership/prove", {"challenge": "malformed"}),
-            ("POST", "/auth/handshake", {}),
-            ("POST", INSTANCES, {}),
-        ]
-    }
-    assert set(answers.values()) == {409}, answers
-    assert (await client.ask("GET", "/identity"))[0] == 200
-    assert (await client.ask("POST", f"{OWNERSHIP}/shutdown", token=token))[0] == 200
-    assert (await client.ask("POST", f"{OWNERSHIP}/claim", token="0" * 64))[0] == 401
-    assert await server.ended() == 0
+    gate = tmp_path / "gate"
+    async with (
+        running_server(program=held_program(gate), flags={"shutdown-grace": 60}) as server,
+        asking(server) as client,
+    ):
+        token = await client.handshake()
+        await client.create(token, scripted_command())
+        assert (await client.ask("POST", f"{OWNERSHIP}/shutdown", token=token))[0] == 200
+        answers = {
+            path: (await client.ask(method, path, body, token=token))[0]
+            for method, path, body in [
+                ("POST", f"{OWNERSHIP}/claim", None),
+                ("POST", f"{OWNERSHIP}/rotate", None),
+                ("POST", f"{OWNERSHIP}/confirm", {"rotation_id": "malformed"}),
+                ("POST", "/ownership/prove", {"challenge": "malformed"}),
+                ("POST", "/auth/handshake", {}),
+                ("POST", INSTANCES, {}),
+            ]
+        }
+        assert set(answers.values()) == {409}, answers
+        assert (await client.ask("GET", "/identity"))[0] == 200
+        assert (await client.ask("POST", f"{OWNERSHIP}/shutdown", token=token))[0] == 200
+        assert (await client.ask("POST", f"{OWNERSHIP}/claim", token="0" * 64))[0] == 401
+        assert server.process.poll() is None
+        gate.touch()
+        assert await server.ended() == 0
 
 
 SPEED = 30.0
