@@ -1,12 +1,11 @@
 """Without survival a server ends with its backend; one that somebody took is let go; nobody needs a backend."""
 
 import asyncio
-import signal
 
 import pytest
 from tests.integration.servers.history import incarnation
 from tests.integration.servers.test_ownership import hand_over, handed_over, recovered, running
-from tests.integration.servers.world import WITHIN, World
+from tests.integration.servers.world import PROGRAMS, WITHIN, World
 from tests.support.api import path
 from tests.support.wait import eventually
 
@@ -89,11 +88,14 @@ async def test_where_no_backend_is_named_the_operator_is_the_backend(world: Worl
 
 
 async def test_a_server_that_ends_before_it_answers_does_not_keep_the_next_one_waiting(world: World) -> None:
+    manifest = world.manifest()
+    hanging = {"STAND_IN_PROGRAM": PROGRAMS / "hanging.py", "HANGING": world.evidence.folder / "hanging"}
+    env = [{"name": name, "value": str(value)} for name, value in hanging.items()]
+    manifest["spec"]["server"]["template"]["spec"]["containers"][0]["env"] += env
     async with world.operator():
-        await world.create()
+        await world.api.create(path("controlservers", world.namespace), manifest)
         await world.alone()
         first = await world.server_pod()
-        world.kill_server(first, signal.SIGSTOP)
 
         def waited_for() -> bool:
             return any(task.get_name().startswith("handshake ") for task in asyncio.all_tasks())
