@@ -23,6 +23,7 @@ from tenure.operator.clock import Clock
 from tenure.operator.context import OperatorContext
 from tenure.operator.main import Parts, operate
 from tests.cluster.control_plane import ControlPlane
+from tests.support import late
 from tests.support.wait import eventually
 
 ENDS_WITHIN = 20.0
@@ -207,7 +208,7 @@ async def operator_process(
     log_file = folder / f"operator-{uuid.uuid4().hex[:8]}.log"
     with log_file.open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, *command],
+            [sys.executable, *late.command(*command)],
             env=environ,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -218,7 +219,7 @@ async def operator_process(
     try:
         await eventually(
             lambda: wait_for in running.log() or process.poll() is not None,
-            within=30,
+            within=30 * late.SLOWER,
             what="the operator leads",
         )
         yield running

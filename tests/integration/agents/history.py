@@ -1,6 +1,6 @@
 """What happened to AgentProcesses and their pods, and what must never happen to any of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.api import Object
@@ -19,9 +19,13 @@ class History(NamespaceHistory):
     conditions = CONDITIONS
     child = "instance"
 
+    pods_seen: set[str] = field(default_factory=set)
+    """The UIDs of all pods that ever existed."""
+
     def take_pod(self, kind: str, item: Object) -> None:
         """Never two pods of one agent."""
         super().take_pod(kind, item)
+        self.pods_seen.add(item["metadata"]["uid"])
         for name in {owner_of(pod) for pod in self.pods.values()} - {""}:
             living = [
                 pod["metadata"]["name"]

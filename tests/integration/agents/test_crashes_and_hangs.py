@@ -37,7 +37,8 @@ async def test_a_crash_restarts_with_a_back_off_that_doubles(world: World) -> No
             i for i in world.history.versions("crasher") if i.get("status", {}).get("phase") == "Pending"
         )
         assert condition(pending, "Ready")["reason"] == "BackingOff"
-        restarted = [e for e in await world.told("crasher", "Restarted") if e["reason"] == "Restarted"]
+        events = await world.told("crasher", "Restarted", "Restarted")
+        restarted = [e for e in events if e["reason"] == "Restarted"]
         assert len(restarted) == 2
         assert operator.metric("tenure_stops_total", graceful="false") == 0, "no stop was asked for"
         assert await world.ledger("crasher") == []
@@ -180,7 +181,7 @@ async def test_a_pod_that_succeeded_is_stopped_gracefully_whatever_its_row_says(
     async with world.operator():
         await world.create(
             "done",
-            shell("trap 'exit 0' TERM USR1; while :; do sleep 60 & wait $!; done"),
+            shell("trap 'exit 0' USR1 TERM; while :; do sleep 60 & wait $!; done"),
             liveness=world.liveness(),
         )
         pod = await world.pod_running("done")

@@ -9,6 +9,7 @@ import pytest
 from tests.integration.agents.history import condition
 from tests.integration.agents.world import DEAF, OBEDIENT, World, all_of, shell
 from tests.support.api import Object, path
+from tests.support.history import Seen
 from tests.support.wait import eventually
 
 
@@ -107,16 +108,21 @@ async def test_a_pod_that_ends_or_goes_is_noticed_within_five_seconds(world: Wor
         before = len(world.history.seen)
         await way(world, pod)  # type: ignore[misc]
         await world.until(name, lambda s: s["phase"] != "Running", within=5, what="it leaves Running")
-        since = world.history.seen[before:]
-        shown = next(s.at for s in since if s.plural == "pods" and s.item["metadata"]["uid"] == first)
+
+        def shown() -> Seen | None:
+            """The first news of its pod, which is on a watch of its own."""
+            since = world.history.seen[before:]
+            return next((s for s in since if s.plural == "pods" and s.item["metadata"]["uid"] == first), None)
+
+        gone = await eventually(shown, within=5, what="what happened to the pod is seen")
         left = next(
             s.at
-            for s in since
+            for s in world.history.seen[before:]
             if s.plural == "agentprocesses"
             and s.item["metadata"]["name"] == name
             and s.item["status"]["phase"] != "Running"
         )
-        assert left - shown < 5
+        assert left - gone.at < 5
         await world.stopped(name, first)
         await world.next_instance(name, first)
         ends = [i["status"]["stop"] for i in world.history.versions(name) if i.get("status", {}).get("stop")]

@@ -31,9 +31,19 @@ async def test_a_new_operator_replaces_nothing_and_its_sigterm_stops_nothing(
         assert lines[-1]["event"] == "stopped; agents go on"
     await asyncio.sleep(0.5)
     assert [world.status(name)["instance"]["id"] for name in ("critic", "plain")] == [critic, plain]
-    assert all(pod["status"]["phase"] == "Running" for pod in world.history.pods.values())
+
+    def all_run() -> bool:
+        pods = world.history.pods.values()
+        return len(pods) == 3 and all(pod["status"]["phase"] == "Running" for pod in pods)
+
+    # That the last one runs may be news to this test's watch; one that was stopped would never run again.
+    await eventually(all_run, within=5, what="all three run")
     await world.release(task)
-    await eventually(lambda: world.journal(task), within=5)
+
+    async def finished() -> bool:
+        return await world.journal(task) == ["start", "finish"]
+
+    await eventually(finished, within=5, what="the task is finished")
 
 
 @pytest.mark.accept("L-9", "L-10", "L-18", "L-13")

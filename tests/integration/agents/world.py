@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 60 & wait $!; done"
 """A plain agent: no library, no table; ends at once when told to."""
 DEAF = "trap '' TERM; while :; do sleep 0.2; done"
 """One that ignores SIGTERM."""
-CRASHES_WHEN_TOLD = "trap 'exit 0' TERM; trap 'exit 3' USR1; while :; do sleep 60 & wait $!; done"
-"""One that ends with 3 at SIGUSR1."""
+CRASHES_WHEN_TOLD = "trap 'exit 3' USR1; trap 'exit 0' TERM; while :; do sleep 60 & wait $!; done"
+"""One that ends with 3 at SIGUSR1. A script counts as started when it minds SIGTERM, so that trap is its last."""
 QUEUE = """
 CREATE TABLE tasks (id serial PRIMARY KEY, agent text NOT NULL, kind text NOT NULL DEFAULT 'review',
     released boolean NOT NULL DEFAULT false, claimed_by text);
@@ -127,11 +128,16 @@ class World:
     async def until(
         self, name: str, probe: Callable[[Object], Any], *, within: float = 15, what: str = ""
     ) -> Object:
-        """The AgentProcess as soon as ``probe(status)`` is true."""
+        """The AgentProcess as soon as ``probe(status)`` is true, and the pod that its status names was seen.
+
+        The two are watched apart, and nothing says which watch is ahead.
+        """
 
         def look() -> Object | None:
             item = self.history.resources[name]
-            return item if probe(item.get("status", {})) else None
+            status = item.get("status", {})
+            pod = (status.get("instance") or {}).get("id")
+            return item if probe(status) and (not pod or pod in self.history.pods_seen) else None
 
         try:
             return await eventually(look, within=within, every=0.02, what=what)
@@ -231,11 +237,11 @@ class World:
         return sorted((e for e in about if e["regarding"]["name"] == name), key=lambda e: e["eventTime"])
 
     async def told(self, name: str, *reasons: str, within: float = 10) -> list[Object]:
-        """The Events about an AgentProcess once each of these reasons is among them."""
+        """The Events about an AgentProcess once each of these reasons is among them, as often as it is named."""
 
         async def look() -> list[Object] | None:
             found = await self.events(name)
-            return found if set(reasons) <= {e["reason"] for e in found} else None
+            return found if Counter(reasons) <= Counter(e["reason"] for e in found) else None
 
         return await eventually(look, within=within, what=f"Events {reasons} about {name}")
 
