@@ -223,7 +223,10 @@ class Follower:
                 await stream.send(Action.INITIALIZE, timeout=PREPARE_TIMEOUT)
                 self.provider_session_id = await self._begun(stream)
             except Declined as error:
-                self.refused = of_control(error)
+                stopped = RetryableError(
+                    Retry.SHUTTING_DOWN, "the instance was stopped before its session began"
+                )
+                self.refused = stopped if error.stopped else of_control(error)
                 self._progress.set()
         # Read off the two names, so that it is said also by whoever attaches after a crash in between.
         self.began_anew = self._former not in ("", self.provider_session_id)

@@ -36,6 +36,8 @@ def of_control(error: ControlError) -> BackendError:
             return RetryableError(Retry.NO_HAND_OVER, f"{error}: waiting for another hand-over")
         case ShuttingDown():
             return RetryableError(Retry.SHUTTING_DOWN, str(error))
+        case Declined() if error.stopped:
+            return FinalError(Final.SESSION_ENDED, "the instance is being stopped")
         case Declined():
             return FinalError(Final.AGENT_FAILED, str(error))
         case Refused(status=404):

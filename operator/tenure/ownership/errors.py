@@ -98,6 +98,16 @@ class Declined(ControlError):
         super().__init__("the server declined a request on the stream")
         self.code = code
 
+    @property
+    def stopped(self) -> bool:
+        """Nothing was refused: the instance is being stopped, with its server perhaps. Source: the protocol page."""
+        return self.code in ("stopping", "stopped")
+
+    @property
+    def gone(self) -> bool:
+        """The same, or the agent has ended by itself: there is none that a request could be passed on to."""
+        return self.stopped or self.code == "exited"
+
 
 class StreamClosed(ControlError):
     """The stream is over; ``ControlStream.end`` says why."""

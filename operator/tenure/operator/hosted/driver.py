@@ -64,10 +64,6 @@ class Orders:
     permissions: PermissionPolicy
 
 
-_GONE = frozenset({"stopping", "stopped", "exited"})
-"""Codes of a server that has no agent any more to pass a request on to. Source: the protocol page."""
-
-
 class Unusable(Exception):
     """The agent does not begin a session."""
 
@@ -258,5 +254,5 @@ class _Over(Exception):
 def _over_if_gone(error: Declined) -> None:
     """An agent that is gone has refused nothing. What became of it whoever looks at the instance finds out: its server
     may be on its way out, and that is no failure of the agent's."""
-    if error.code in _GONE:
+    if error.gone:
         raise _Over from error
