@@ -34,8 +34,9 @@ async def held(site: Site, store: MemoryStore) -> Holding:
     return store.holding
 
 
-async def adopt(store: Any, incarnation: str = "second", **more: Any) -> Adoption:
-    return await Adopter(store, incarnation, budget=FAST, deadline=0.5, pause=0.05, **more).adopt()
+async def adopt(store: Any, incarnation: str = "second", *, deadline: float = 20.0, **more: Any) -> Adoption:
+    """``deadline``: reached only where something never succeeds."""
+    return await Adopter(store, incarnation, budget=FAST, deadline=deadline, pause=0.05, **more).adopt()
 
 
 async def in_force(site: Site, holding: Holding | None) -> None:
@@ -194,7 +195,7 @@ async def test_the_reason_is_that_of_the_authentication_whatever_it_is_capable_o
     reply = knows_us(lambda path: answer({"error": "no"}, status), capabilities)
     async with Impostor(reply) as server:
         store = MemoryStore(Holding(IDENTITY, "/home", Endpoint(server.url), CREDENTIAL, adopted_by="old"))
-        done = await adopt(store)
+        done = await adopt(store, deadline=0.5)
         assert done.reason is reason
         assert {path for _, path in server.requests} == {
             "/identity",
@@ -220,7 +221,7 @@ async def test_a_rotation_that_cannot_be_stored_sends_nothing_further_and_can_be
                     raise StoreFailed("no record")
 
             store.fail = 1000 if failing == "store" else 0
-            done = await adopt(store, record=record)
+            done = await adopt(store, deadline=0.5, record=record)
             assert (done.outcome, done.reason) == (
                 AdoptionOutcome.REFUSED,
                 AdoptionReason.CREDENTIAL_ROTATION_FAILED,

@@ -30,9 +30,25 @@ class Running:
             lambda: self.credential,
             on_attempt=self.attempts.append,
             on_end=self.ends.append,
-            sleep=lambda seconds: asyncio.sleep(0.02),
+            sleep=self._rest,
         )
+        self._resting, self._goes_on = asyncio.Event(), asyncio.Event()
+        self._goes_on.set()
         self.task = asyncio.create_task(self.renewal.run())
+
+    async def _rest(self, seconds: float) -> None:
+        self._resting.set()
+        await asyncio.sleep(0.02)
+        await self._goes_on.wait()
+        self._resting.clear()
+
+    @contextlib.asynccontextmanager
+    async def at_rest(self) -> AsyncIterator[None]:
+        """Between two attempts: none presents anything meanwhile."""
+        self._goes_on.clear()
+        await self._resting.wait()
+        yield
+        self._goes_on.set()
 
     async def renewed(self) -> None:
         """Wait for two more attempts that succeed: the first may have begun before."""
@@ -56,9 +72,11 @@ async def test_renewal_follows_a_rotation_and_learns_the_servers_own_period(site
     async with await site.owned() as owner, renewing(site, owner._calls.credential) as running:
         await running.renewed()
         assert running.renewal.period_ms == (await owner.identity()).unowned_period_ms
-        # The order of an owner that rotates: it stores the replacement, and presents it from then on.
-        rotated = await owner.rotate()
-        running.credential = rotated.credential
+        # The order of an owner that rotates: it stores the replacement, and presents it from then on. An attempt that
+        # came between the two would be the end.
+        async with running.at_rest():
+            rotated = await owner.rotate()
+            running.credential = rotated.credential
         owner.use(rotated.credential)
         await owner.confirm(rotated.rotation_id)
         await running.renewed()
