@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.integration.servers.history import incarnation
+from tests.integration.servers.history import container_of, incarnation
 from tests.integration.servers.world import WITHIN, World, all_of
 from tests.support.api import Object
 from tests.support.wait import eventually
@@ -116,22 +116,27 @@ async def test_of_two_backends_of_one_revision_one_is_the_owner_and_stays_it(wor
         await eventually(lambda: len(world.backends()) == 2, within=WITHIN)
         await world.condition("BackendOverlap", "True")
         agent = await world.launched("s-1")
-        owner = world.status()["adoptedBy"]
-        assert owner == incarnation(first)
+        owner = incarnation(first)
+        await world.until(lambda s: s.get("adoptedBy") == owner, what="the first one is the owner")
         # The other one comes and goes: nothing of that is about the owner.
         other = next(pod for pod in world.backends() if incarnation(pod) != owner)
         await world.delete_pod(other)
-        await eventually(
-            lambda: {incarnation(pod) for pod in world.backends()} - {owner, incarnation(other)},
-            within=WITHIN,
-            what="a third one stands by",
-        )
+        former = {first["metadata"]["uid"], other["metadata"]["uid"]}
+
+        def third() -> bool:
+            others = [pod for pod in world.backends() if pod["metadata"]["uid"] not in former]
+            return any("running" in container_of(pod).get("state", {}) for pod in others)
+
+        await eventually(third, within=WITHIN, what="a third one stands by")
         await world.condition("BackendOverlap", "True")
         owners = {status["adoptedBy"] for status in world.history.statuses() if status.get("adoptedBy")}
         assert owners == {owner}
         assert operator.metric("tenure_adoptions_total", outcome="adopted", reason="none") == 0
+        # Time for the operator to hear of the third one, if it has not yet.
+        world.kubelet.restart_delay = 20.0
         world.kill_backend(first)
         second = await world.backend(other_than=[owner])
+        world.kubelet.restart_delay = 0.1
         await world.attached(second, sessions=["s-1"])
         assert second["metadata"]["uid"] != first["metadata"]["uid"]
         assert world.evidence.living("s-1") == [agent]
@@ -155,8 +160,11 @@ async def test_a_backend_that_crashes_again_and_again_leaves_its_server_to_the_u
         world.kubelet.restart_delay = 0.1
         await world.backend(other_than=[life])
         assert not world.evidence.living("s-1")
-        assert world.status()["serverIdentity"] in (await world.record())["server_identity"]
-        assert fresh["metadata"]["uid"] == world.status()["pod"]["uid"]
+        identity = (await world.record())["server_identity"]
+        await world.until(
+            lambda s: (s["serverIdentity"], s["pod"]["uid"]) == (identity, fresh["metadata"]["uid"]),
+            what="the status names the fresh server",
+        )
         row = await world.session("s-1")
         assert (row["state"], row["task"], row["status"]) == ("waiting_for_input", "review", "stopped")
         assert row["interrupted_at"] is not None
