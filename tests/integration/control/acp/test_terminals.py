@@ -22,7 +22,7 @@ async def test_a_command_that_is_read_of_when_its_agent_has_ended_is_not_begun(
     host = Recorder(limit=1)
     link, _ = await start(hostile("last-order", str(tmp_path / "begun")), host=host)
     turn = asyncio.create_task(link.prompt("go", ()))
-    await eventually(lambda: link.gone, within=60)
+    await eventually(lambda: link.gone and host.waiting, within=60)
     assert host.texts == ["0"]
     host.take_all()
     await asyncio.gather(turn, return_exceptions=True)
