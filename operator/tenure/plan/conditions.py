@@ -145,6 +145,14 @@ def _condition(
 
 
 def _ready(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
+    status, reason, message = _ready_in(observation, facts, phase)
+    # The first status says nothing yet, however late it is: the agent may run by then, or may have ended. The next
+    # look, right after its write, says what is so.
+    first = observation.resource.status == Status()
+    return (UNKNOWN if first else status), reason, message
+
+
+def _ready_in(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
     match phase:
         case Phase.RUNNING:
             return TRUE, ConditionReason.RUNNING, "the agent runs"

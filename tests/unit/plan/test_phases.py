@@ -26,6 +26,7 @@ from tests.support.builders import (
     written,
 )
 
+from tenure.model.pods import PodView
 from tenure.model.reasons import ConditionReason, ConditionStatus, ConditionType, Phase, StopOrigin
 from tenure.model.resources import AgentProcess
 from tenure.model.status import BackoffStatus, CurrentTask, Status
@@ -52,6 +53,12 @@ def _phase_of_living(
 ) -> Verdict:
     resource, view = _living(make, **pod)
     return plan(resource, view, rows=rows, memory=memory or Memory())
+
+
+def _never_wanted() -> Verdict:
+    """Right after the first status, which says nothing yet."""
+    first = observe(process(desired_state="StopRequested"))
+    return plan_agent_process(then(first, plan_agent_process(first)))
 
 
 def _after(origin: StopOrigin | None, exit_code: int = 0, **spec: Any) -> Verdict:
@@ -172,7 +179,7 @@ def _after(origin: StopOrigin | None, exit_code: int = 0, **spec: Any) -> Verdic
             id="stopped as asked",
         ),
         pytest.param(
-            lambda: plan(process(desired_state="StopRequested")),
+            _never_wanted,
             "Stopped",
             "TrueStoppedAsAsked",
             "FalseNoInstance",
@@ -247,6 +254,27 @@ def test_the_first_status_of_an_agent_that_is_wanted_says_ready_unknown() -> Non
     assert condition(status, ConditionType.READY).status is UNKNOWN
     former = running_pod(process(uid="earlier"), created=9000)
     assert condition(written(plan(resource, former)), ConditionType.READY).status is UNKNOWN
+
+
+@pytest.mark.accept("L-22")
+@pytest.mark.parametrize(
+    ("late", "next_word"),
+    [
+        (running_pod(process()), TRUE),
+        (running_pod(process(), deleted=5), FALSE),
+        (None, TRUE),
+    ],
+    ids=["it runs by then", "it ends by then", "never wanted"],
+)
+def test_the_first_status_says_ready_unknown_however_late_it_is_and_the_next_says_what_is_so(
+    late: PodView | None, next_word: ConditionStatus
+) -> None:
+    wanted = "StopRequested" if late is None else "Running"
+    first = observe(process(desired_state=wanted), *([late] if late else []), rows=POD_MODE)
+    verdict = plan_agent_process(first)
+    assert condition(written(verdict), ConditionType.READY).status is UNKNOWN
+    second = plan_agent_process(then(first, verdict))
+    assert condition(written(second), ConditionType.READY).status is next_word
 
 
 @pytest.mark.accept("L-22")
