@@ -6,7 +6,7 @@ from base64 import b64encode
 from tests.integration.hosted.hosting import Hosting, condition
 from tests.integration.servers.canaries import PLANTED
 from tests.integration.servers.world import WITHIN
-from tests.support.api import path
+from tests.support.api import Object, path
 from tests.support.wait import eventually
 
 from tenure.plan.hosted.conditions import BEGAN_ANEW
@@ -64,8 +64,13 @@ async def test_an_agent_that_does_not_load_its_session_says_so(hosting: Hosting)
         await eventually(lambda: told_anew(hosting), within=WITHIN, what="and that it began anew")
         assert len(world.evidence.agent("one", "session")) == 2, notes
     async with world.operator():
-        await hosting.phase("Running")
-        assert condition(await hosting.status(), "Ready")["message"] == BEGAN_ANEW
+        await hosting.change(drain={"gracePeriodSeconds": 31})
+
+        def seen(status: Object) -> bool:
+            return status["observedGeneration"] == 3 and status["phase"] == "Running"
+
+        status = await hosting.until(seen, what="the next operator has seen it")
+        assert condition(status, "Ready")["message"] == BEGAN_ANEW
 
 
 async def told_anew(hosting: Hosting) -> bool:
@@ -98,7 +103,12 @@ async def test_the_turn_in_hand_is_finished_before_the_agent_stops(hosting: Host
         await eventually(lambda: hosting.prompts() == 1, within=WITHIN, what="it was told")
         await hosting.change(desiredState="StopRequested")
         await hosting.condition("Draining", "True", "StopByResource")
-        assert (await hosting.rows())[0] == "stopping"
+
+        async def stopping() -> bool:
+            return (await hosting.rows())[0] == "stopping"
+
+        # The status is written first.
+        await eventually(stopping, within=WITHIN, what="the row says so, too")
         assert len(world.evidence.living("one")) == 1
         world.open_gate("one")
         status = await hosting.phase("Stopped")
@@ -193,4 +203,5 @@ async def test_what_is_in_the_way_is_said(hosting: Hosting) -> None:
         await hosting.phase("Running", name="lost")
         await hosting.create("rival", session="one")
         await hosting.condition("Ready", "Unknown", "SessionInUse", name="rival")
-        assert len(world.evidence.living("one")) == 1
+        # It runs as soon as its process is there, and writes its journal later. The world looks for a second one.
+        await eventually(lambda: len(world.evidence.living("one")) == 1, within=WITHIN, what="one agent")

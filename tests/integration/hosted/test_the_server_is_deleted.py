@@ -254,6 +254,7 @@ async def test_what_was_deleted_while_nobody_looked_is_found_by_the_next_launch(
         await hosting.server(named=False)
         await hosting.create()
         await hosting.phase("Running")
+        await eventually(lambda: world.evidence.living("one"), within=WITHIN, what="its agent")
     await hosting.delete()
     await hosting.delete_server()
     await eventually(lambda: not world.server_pods(), within=WITHIN, what="its pod is gone")
