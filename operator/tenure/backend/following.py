@@ -25,6 +25,8 @@ from tenure.storage.records import HISTORY_KEY, Executor
 
 log = logging.getLogger("tenure.backend")
 
+LAST_WORD = 1.0
+"""Seconds that a detach takes at most to tell the server what was read."""
 PREPARE_TIMEOUT = 60.0
 """Seconds for an agent to say hello: some load a whole runtime first."""
 
@@ -94,6 +96,7 @@ class Follower:
         self._outbox: asyncio.Queue[Sending] = asyncio.Queue()
         self._sending: Sending | None = None
         self._read = asyncio.Event()
+        self._told = 0
         self._progress = asyncio.Event()
 
     def send(self, sending: Sending) -> None:
@@ -179,6 +182,7 @@ class Follower:
             self.attached.clear()
             self._stream = None
             await cancelled(pump, serve)
+            await self._acknowledge_the_last(stream)
             await stream.aclose()
         return became_ready
 
@@ -271,11 +275,19 @@ class Follower:
 
     async def _acknowledge(self, stream: ControlStream) -> None:
         """Tell the server what was read: the newest number, whenever it has grown."""
-        told = 0
+        self._told = 0
         while True:
-            if self._mailbox.read > told:
+            if self._mailbox.read > self._told:
                 told = self._mailbox.read
                 await stream.acknowledge(told)
+                self._told = told
             self._read.clear()
-            if self._mailbox.read == told:
+            if self._mailbox.read == self._told:
                 await self._read.wait()
+
+    async def _acknowledge_the_last(self, stream: ControlStream) -> None:
+        """What was read just before a detach would come again, to whoever attaches next."""
+        if stream.end is None and self._mailbox.read > self._told:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD):
+                    await stream.acknowledge(self._mailbox.read)

@@ -79,22 +79,19 @@ async def test_events_that_were_not_read_come_again_and_those_that_were_do_not(s
         session = await scene.launch(backend)
         turn = await session.prompt("updates 10")
         await turn.outcome()
+        # Whoever tells the server what was read does not come to it before the detach.
+        session._follower._read.set = lambda: None  # type: ignore[method-assign]
         first = []
         async for event in session.events():
             first.append(event)
             if len(first) == 4:
                 break
         # The first three were dealt with: the next one was asked for.
-        await scene.until(lambda: acknowledged(session) == first[2].fields["seq"])
     async with scene.backend() as backend:
         (session,) = await backend.resume_sessions()
         second = await the_turn_of(session)
     assert second[0].fields["seq"] == first[3].fields["seq"]
     assert len(first) + len(second) - 1 == len({*numbers(first), *numbers(second)})
-
-
-def acknowledged(session: Session) -> int:
-    return session._mailbox.read
 
 
 @pytest.mark.accept("S-004.1", "S-004.6")
