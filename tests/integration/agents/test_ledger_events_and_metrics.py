@@ -128,7 +128,8 @@ async def test_the_three_pages_tell_of_a_leader_and_of_a_standby(world: World) -
         assert found["spec"]["holderIdentity"].startswith("tests_")
     released = await world.api.get(path("leases", world.namespace, lease))
     assert not released["spec"].get("holderIdentity"), "given up at the end, so that the next need not wait"
-    assert world.history.pods_of("plain")[0]["status"]["phase"] == "Running", "its end stops no agent"
+    pod = await world.api.get(path("pods", world.namespace, world.pod_name("plain")))
+    assert pod["status"]["phase"] == "Running", "its end stops no agent"
 
 
 @pytest.mark.accept("L-9")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import datetime
 
 import pytest
 from tests.integration.agents.history import condition
@@ -10,6 +11,10 @@ from tests.support.wait import eventually
 
 SLOW = "trap 'sleep 7; exit 0' TERM; while :; do sleep 60 & wait $!; done"
 """A plain agent that takes seven seconds to end."""
+
+
+async def beats_after(world: World, instance: str, former: datetime) -> bool:
+    return bool((await world.row(instance))["last_heartbeat_at"] > former)
 
 
 @pytest.mark.accept("L-9")
@@ -23,6 +28,11 @@ async def test_a_stop_marks_the_row_and_lets_the_task_in_hand_finish(world: Worl
         status = await world.phase("critic", "Draining")
         assert status["stop"]["origin"] == "Resource"
         assert condition(world.history.resources["critic"], "Draining")["reason"] == "StopByResource"
+        # Status says so before the agent is told: from its second heartbeat after the mark on it knows.
+        await eventually(lambda: world.is_marked(instance), within=10, what="the row is marked")
+        for _ in range(2):
+            former = (await world.row(instance))["last_heartbeat_at"]
+            await eventually(lambda f=former: beats_after(world, instance, f), within=10, what="a heartbeat")
         await world.release(task)
         stop = await world.stopped("critic", instance)
         assert (stop["graceful"], stop["exitCode"], stop["origin"]) == (True, 0, "Resource")
