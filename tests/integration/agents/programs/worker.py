@@ -68,5 +68,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # As PID 1 of a container, which it is not here: before run() and after it, the kernel spares that one a SIGTERM.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     asyncio.run(main())
     sys.exit(0)
