@@ -29,7 +29,7 @@ from tenure.model.records import ExecutorStatus, TurnState
 from tenure.model.status import BackoffStatus
 from tenure.plan.adoption.guards import LaunchVerdict
 from tenure.plan.hosted.actions import Launch, WriteStatus
-from tenure.plan.hosted.observation import InstanceView, Memory, Rejection, Wanting
+from tenure.plan.hosted.observation import InstanceView, Memory, Observation, Rejection, Wanting
 
 NOT_FOUND = Wanting(ConditionReason.CONTROL_SERVER_NOT_FOUND, "there is none", stalled=True)
 NOT_READY = Wanting(ConditionReason.CONTROL_SERVER_NOT_READY, "it has no server in use")
@@ -142,6 +142,25 @@ def test_a_stop_before_anything_was_started_ends_it() -> None:
     assert deeds(verdict) == ()
     assert verdict.status.phase is Phase.STOPPED
     assert says(verdict, "Ready") == ("True", "StoppedAsAsked")
+
+
+@pytest.mark.accept("L-22")
+@pytest.mark.parametrize(
+    ("first", "next_word"),
+    [
+        (idle(process(desiredState="StopRequested")), ("True", "StoppedAsAsked")),
+        (idle(process(), server=replace(SERVER, wanting=NOT_FOUND)), ("False", "ControlServerNotFound")),
+        (observe(process()), ("True", "Running")),
+    ],
+    ids=["never wanted", "stalled", "it runs by then"],
+)
+def test_the_first_status_says_ready_unknown_and_the_next_says_what_is_so(
+    first: Observation, next_word: tuple[str, str]
+) -> None:
+    verdict = plan(first)
+    assert says(verdict, "Ready") == ("Unknown", next_word[1])
+    after = first.resource.model_copy(update={"status": verdict.status})
+    assert says(plan(replace(first, resource=after)), "Ready") == next_word
 
 
 def test_backing_off_ends_with_its_time_or_with_a_new_token() -> None:
