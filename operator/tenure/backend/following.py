@@ -164,7 +164,7 @@ class Follower:
         """One stream from its beginning to its end. Whether it became ready."""
         instance = await peer.client.instance(self._instance_id)
         stream = await peer.client.stream(self._instance_id)
-        self._stream = stream
+        self._stream, self._told = stream, 0
         became_ready = False
         pump = asyncio.create_task(self._pump(stream), name="events")
         serve = asyncio.create_task(self._serve(peer, stream, instance), name="stream")
@@ -182,8 +182,10 @@ class Follower:
             self.attached.clear()
             self._stream = None
             await cancelled(pump, serve)
-            await self._acknowledge_the_last(stream)
-            await stream.aclose()
+            try:
+                await self._acknowledge_the_last(stream)
+            finally:
+                await stream.aclose()
         return became_ready
 
     async def _pump(self, stream: ControlStream) -> None:
@@ -275,7 +277,6 @@ class Follower:
 
     async def _acknowledge(self, stream: ControlStream) -> None:
         """Tell the server what was read: the newest number, whenever it has grown."""
-        self._told = 0
         while True:
             if self._mailbox.read > self._told:
                 told = self._mailbox.read

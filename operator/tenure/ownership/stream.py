@@ -183,8 +183,9 @@ class ControlStream:
 
     async def _answer_ping(self, data: bytes) -> None:
         # To a server that has closed meanwhile nothing can be written, but what it sent, and why, is still to be read.
-        with suppress(aiohttp.ClientError, ConnectionError):
-            await self._socket.pong(data)
+        with suppress(TimeoutError, aiohttp.ClientError, ConnectionError):
+            async with asyncio.timeout(PING):
+                await self._socket.pong(data)
 
     def _take(self, data: str) -> None:
         frame = parse_frame(data)

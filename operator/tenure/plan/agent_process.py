@@ -119,10 +119,13 @@ def _ended(
     )
     end, memory = End(pod=pod, row=row), remember(observation, None, row)
     observation = replace(observation, memory=memory)
+    word = last_word_in(pod, observation.clock) if pod is not None else 0.0
+    if word > 0 and status.stop is not None and status.stop.instance == instance.id:
+        # It drains, as was said: for the moment that it takes to hear how that ended nothing else is.
+        return Verdict(Plan(wake_in=word), memory)
     awaiting = _awaits(observation, status, end)
     if awaiting:
         facts = Facts(status=status, pod=None, row=row, start=StartVerdict(), awaiting=awaiting)
-        word = last_word_in(pod, observation.clock) if pod is not None else 0.0
         return _verdict(observation, facts, [], (UNKNOWN_RETRY_SECONDS, word))
     status = record_end(resource, status, end, observation.now)
     # The end is made durable first; the next look, at the end recorded, decides what follows it.

@@ -22,7 +22,7 @@ LAST_WORD_SECONDS = 5.0
 
 def last_word_in(pod: PodView, clock: float) -> float:
     """Seconds for which the watch may still tell how this pod's agent ended; 0: nothing more is to be expected."""
-    if not pod.departed or pod.missed_at is None or pod.seen_over or not pod.agent.started:
+    if not pod.departed or pod.missed_at is None or pod.seen_over:
         return 0.0
     return max(0.0, LAST_WORD_SECONDS - (clock - pod.missed_at))
 

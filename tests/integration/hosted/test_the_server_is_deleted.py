@@ -2,6 +2,7 @@
 agents have ended for certain: rows and statuses say so, and the sessions are free."""
 
 import asyncio
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.support.wait import eventually
 
 from tenure.cluster.errors import Unavailable
 from tenure.model.masked import Masked
-from tenure.plan.hosted.ends import SERVER_GONE
+from tenure.plan.hosted.ends import SERVER_ENDED, SERVER_GONE
 from tenure.storage.records import LaunchRequest, Records
 
 LOOKS = 8.0
@@ -100,7 +101,7 @@ async def test_a_turn_in_hand_is_abandoned_and_waits_for_a_person(hosting: Hosti
         assert hosting.prompts() == 1
 
 
-@pytest.mark.parametrize("what", ["its pod", "its resource"])
+@pytest.mark.parametrize("what", ["its pod", "its resource", "a signal"])
 async def test_an_agent_that_goes_with_its_server_has_not_ended_by_itself(
     hosting: Hosting, what: str
 ) -> None:
@@ -116,6 +117,9 @@ async def test_an_agent_that_goes_with_its_server_has_not_ended_by_itself(
             await eventually(lambda name=name: world.evidence.living(name), within=WITHIN, what="its agent")
         if what == "its pod":
             await world.delete_pod(await world.server_pod())
+        elif what == "a signal":
+            # As a node that shuts down sends one: no pod is deleted.
+            world.kill_server(await world.server_pod(), signal.SIGTERM)
         else:
             await hosting.delete_server()
         await eventually(lambda: not world.evidence.living("one"), within=WITHIN, what="one is gone")
@@ -129,9 +133,8 @@ async def test_an_agent_that_goes_with_its_server_has_not_ended_by_itself(
         assert looks > 0
         for name in ("one", "two"):
             await row_is(hosting, "stopped", name)
-        if what == "its resource":
-            status = await hosting.phase("Failed")
-            assert status["stop"]["message"] == SERVER_GONE
+        status = await hosting.phase("Failed")
+        assert status["stop"]["message"] == (SERVER_GONE if what == "its resource" else SERVER_ENDED)
 
 
 async def test_an_agent_that_was_about_to_begin_has_refused_nothing(hosting: Hosting) -> None:

@@ -234,11 +234,15 @@ class Bench:
 
     def runs(self, name: str) -> None:
         """The kubelet starts the agent, and the watch shows it."""
+        self.runs_unseen(name)
+        self.show(name)
+
+    def runs_unseen(self, name: str) -> None:
+        """The watch has yet to tell of it."""
         raw = self.api.pod(name)
         raw["spec"]["nodeName"] = "node-1"
         state = {"running": {"startedAt": wire(self.now)}}
         raw["status"] = {"phase": "Running", "containerStatuses": [{"name": "agent", "state": state}]}
-        self.show(name)
 
     def ends(self, name: str, exit_code: int = 0) -> None:
         self.ends_unseen(name, exit_code)

@@ -45,7 +45,7 @@ async def test_its_exit_code_is_waited_for() -> None:
     wait = await bench.run()
     assert wait is not None
     assert 0 < wait <= LAST_WORD_SECONDS
-    assert bench.status["phase"] == "Unknown"
+    assert bench.status["phase"] == "Draining"
     assert "finishedAt" not in bench.status["stop"]
     bench.cache.drop_pod(last)
     await bench.run()
@@ -109,3 +109,18 @@ async def test_a_pod_that_was_missed_by_mistake_is_not_missed_when_it_goes() -> 
     view = bench.cache.pod(uid)
     assert view is not None
     assert (view.departed, view.missed_at) == (False, None)
+
+
+async def test_one_whose_whole_life_no_watch_has_told_of_yet_is_waited_for_too() -> None:
+    """Else it would be said that its agent had never started, which is graceful."""
+    bench = Bench(restart_policy="Never")
+    await bench.run()
+    (name,) = bench.pods
+    bench.runs_unseen(name)
+    last = ended_unseen(bench, name, 3)
+    bench.cache.drop_missing_pods(set(), bench.clock + 1)
+    await bench.run()
+    assert "finishedAt" not in bench.status.get("stop", {})
+    bench.cache.drop_pod(last)
+    await bench.run()
+    assert (bench.status["phase"], bench.status["stop"]["exitCode"]) == ("Failed", 3)

@@ -136,7 +136,8 @@ class Driver:
         for each in errors:
             if not isinstance(each, Unusable | _Over | StreamClosed):
                 raise each
-        return ready.is_set()
+        # One whose agent is gone is not asked again and again at full speed.
+        return ready.is_set() and not any(isinstance(each, _Gone) for each in errors)
 
     async def _pump(self, execution: Execution, stream: ControlStream) -> None:
         """Take the events: each is acknowledged when the next is asked for, so an outcome is durable before."""
@@ -248,11 +249,15 @@ class Driver:
 
 
 class _Over(Exception):
-    """The stream has ended, or its agent has."""
+    """The stream has ended."""
+
+
+class _Gone(_Over):
+    """Its agent has."""
 
 
 def _over_if_gone(error: Declined) -> None:
     """An agent that is gone has refused nothing. What became of it whoever looks at the instance finds out: its server
     may be on its way out, and that is no failure of the agent's."""
     if error.gone:
-        raise _Over from error
+        raise _Gone from error

@@ -13,7 +13,6 @@ import structlog
 
 from tenure.cluster.errors import ApiError
 from tenure.cluster.server_ports import ServerCluster
-from tenure.operator.servers.ports import OwnedServer
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.records import ControlServerRecord, Executor, Records, Repaired
 
@@ -43,17 +42,6 @@ class Losses:
         except (ApiError, DatabaseUnavailable) as error:
             log.info("a session's server may be gone", session=row.session_id, error=type(error).__name__)
             return False
-
-    async def ending(self, namespace: str, server: OwnedServer) -> bool:
-        """Whether a server that still answers is on its way out, or may be: its agents end with it then, and not by
-        themselves."""
-        try:
-            found = await self._cluster.get_pod(namespace, server.pod_name)
-        except ApiError as error:
-            log.info("a server may be ending", pod=server.pod_name, error=type(error).__name__)
-            return True
-        meta = found["metadata"] if found is not None else {}
-        return meta.get("uid") != server.pod_uid or "deletionTimestamp" in meta
 
     async def bury(self, namespace: str, records: Records, installation_id: str) -> tuple[str, ...]:
         """Repair every live row of the installation whose server is gone for good, hosted for a resource or not: it is

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import structlog
+
 from tenure.model.control_server import ControlServer, parse_control_server
 from tenure.model.errors import InvalidResource
 from tenure.model.hosted import HostedSession
@@ -31,6 +33,8 @@ from tenure.plan.hosted.observation import (
 from tenure.plan.instances import end_recorded
 from tenure.storage.errors import DatabaseUnavailable
 from tenure.storage.records import ControlServerRecord, Executor, Records, Turn
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -164,14 +168,13 @@ class Observer:
         executor: Executor | None,
         contact: tuple[OwnedServer, ControlClient] | None,
     ) -> InstanceView:
-        """What the server says of the instance in the row. Of an agent that has ended with its server the server is
-        not the one to tell: whoever finds it gone does, and that of all its agents alike."""
+        """What the server says of the instance in the row. Of an agent that ends with its server the server is not the
+        one to tell: whoever finds it gone does, and that of all its agents alike."""
         seen = await _asked(resource, server, executor, contact)
         began = resource.status.instance is not None and resource.status.instance.started_at is not None
         if contact is None or not began or seen not in (InstanceView.ENDED, InstanceView.ABSENT):
             return seen
-        ending = await self._losses.ending(resource.namespace, contact[0])
-        return InstanceView.UNREAD if ending else seen
+        return seen if await _goes_on(contact[1]) else InstanceView.UNREAD
 
     def _contact(
         self, key: ServerKey, control: ControlServer | None
@@ -240,6 +243,17 @@ def _server_view(
         backend=control is not None and control.spec.backend is not None,
         profiles=tuple(profile.name for profile in control.spec.agent_profiles) if control else (),
     )
+
+
+async def _goes_on(client: ControlClient) -> bool:
+    """Whether the server is not on its way out, by its own word, which only its owner is given: it stops its agents
+    after it has begun to refuse claims."""
+    try:
+        await client.claim()
+    except ControlError as error:
+        log.info("a server may be ending", error=type(error).__name__)
+        return False
+    return True
 
 
 async def _asked(

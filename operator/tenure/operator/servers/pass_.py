@@ -88,7 +88,7 @@ class ServerPass:
                 continue
             waits = await self._owe(plan, sight, memory)
             if plan.step == Nothing(Idle.CREDENTIAL_LOST):
-                waits.append(await restore_secret(self.tools, sight, memory))
+                waits.append(await self._restore(sight, memory))
             else:
                 memory.secret_missed_at = None
             if await self.deeds.do(plan.step, sight, memory) is Went.WAIT:
@@ -159,6 +159,14 @@ class ServerPass:
                 self._regret(sight, owed, error)
                 waits.append(AGAIN)
         return waits
+
+    async def _restore(self, sight: Sight, memory: Memory) -> float:
+        """It holds nothing up either: whoever may not write the Secret goes on without."""
+        try:
+            return await restore_secret(self.tools, sight, memory)
+        except ApiError as error:
+            log.info("a server's Secret is not written again yet", server=str(sight.key), error=str(error))
+            return 3 * AGAIN
 
     def _tell(self, plan: Plan, sight: Sight, memory: Memory) -> None:
         if memory.detaching and plan.step == Nothing(Idle.NO_BACKEND):

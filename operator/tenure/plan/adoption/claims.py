@@ -49,7 +49,8 @@ def outlasts_its_secret(state: State, held: Held) -> bool:
     have been deleted, or written into by somebody else.
 
     Only the one operator rotates. So a Secret that does not tell of a newer rotation knows nothing better, and a server
-    that is on record as ours is not left to end for the lack of it. It cannot be taken over any more after that.
+    that is on record as ours is not left to end for the lack of it. Until the Secret is written again, it cannot be
+    taken over.
     """
     owner = state.owner
     if owner is None or owner.incarnation != held.incarnation or attempt_of(state, owner).lost:

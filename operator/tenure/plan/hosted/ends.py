@@ -19,6 +19,7 @@ NOT_STARTED = "the agent was never started"
 DRAINED = "the agent ended after it was asked to"
 TOLD = "the agent was told before; a new restartToken tells it again"
 SERVER_GONE = "its control server was deleted, and the agent ended with it"
+SERVER_ENDED = "its control server ended, and the agent with it"
 UNSEEN = "the agent was gone before anybody saw how it ended"
 
 
@@ -45,11 +46,21 @@ def how_ended(observation: Observation, origin: StopOrigin | None) -> HowEnded:
     started = observation.resource.status.instance
     if observation.server.backend:
         over = observation.session is SessionState.COMPLETED
-        return HowEnded(DONE if over else BY_ITSELF, True if over else None)
+        if over:
+            return HowEnded(DONE, True)
+        return HowEnded(SERVER_ENDED if _of_another_server(observation) else BY_ITSELF, None)
     if turn is not None:
         return _after_a_turn(turn.state)
-    never = started is None or started.started_at is None
-    return HowEnded(NEVER_STARTED if never else BY_ITSELF, None)
+    if started is None or started.started_at is None:
+        return HowEnded(NEVER_STARTED, None)
+    return HowEnded(SERVER_ENDED if _of_another_server(observation) else BY_ITSELF, None)
+
+
+def _of_another_server(observation: Observation) -> bool:
+    """Whether the execution in the row was on a server that another one has followed: what its agent did at the end
+    nobody has seen, and it did not outlive that server."""
+    row, names = observation.row, observation.server.names
+    return row is not None and bool(names) and row.container_identity not in names
 
 
 def _with_its_server(observation: Observation, origin: StopOrigin | None) -> HowEnded:

@@ -65,10 +65,11 @@ async def main() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, os._exit, 3)
     print("started", flush=True)
     await run(claim, work, reporter=reporter, poll_interval=0.3)
+    # As PID 1 of a container, which it is not here: the kernel spares that one a SIGTERM that has no handler any more.
+    # Not before run(): the stand-in of the kubelet takes a process that ignores it for one that has started.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":
-    # As PID 1 of a container, which it is not here: before run() and after it, the kernel spares that one a SIGTERM.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     asyncio.run(main())
     sys.exit(0)

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -16,11 +17,19 @@ from tenure.control.acp.terminals import ENDED_WITHIN
 
 
 async def test_a_command_that_is_read_of_when_its_agent_has_ended_is_not_begun(
-    start: Start, tmp_path: Path
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an agent wrote waits while nobody takes its events; its processes are looked for at its end only."""
     host = Recorder(limit=1)
     link, _ = await start(hostile("last-order", str(tmp_path / "begun")), host=host)
+    begun: list[Any] = []
+    begin = Child.start
+
+    def beginning(*order: Any, **more: Any) -> Child:
+        begun.append(order)
+        return begin(*order, **more)
+
+    monkeypatch.setattr(Child, "start", beginning)
     turn = asyncio.create_task(link.prompt("go", ()))
     await eventually(lambda: link.gone and host.waiting, within=60)
     assert host.texts == ["0"]
@@ -29,10 +38,8 @@ async def test_a_command_that_is_read_of_when_its_agent_has_ended_is_not_begun(
     await eventually(lambda: host.of("agent_exited"), within=60)
     assert host.texts == ["0", "1"]
     await link.stop(BUDGET)
-    begun = psutil.Process().children()
-    for process in begun:
-        process.kill()
-    assert not begun
+    assert begun == []
+    assert not psutil.Process().children()
 
 
 async def test_terminals_die_with_their_instance(start: Start, workspace: Path) -> None:

@@ -3,17 +3,18 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.support.control import self_signed
 
-from tenure.cluster.errors import AlreadyExists
+from tenure.cluster.errors import AlreadyExists, Refused
 from tenure.cluster.server_ports import NewSecret
 from tenure.model.control_server import parse_control_server
 from tenure.model.masked import Masked
 from tenure.model.records import SurvivalEffective
 from tenure.operator.servers.attempts import Memory
+from tenure.operator.servers.pass_ import ServerPass
 from tenure.operator.servers.ports import OwnedServer, ServerKey
 from tenure.operator.servers.restoring import PATIENCE, restore_secret
 from tenure.operator.servers.secrets import read_custody
@@ -63,7 +64,7 @@ class Scene:
 
     def __init__(self, held: OwnedServer | None = HELD) -> None:
         self.cluster = self.keeper = self.clock = self
-        self.now, self.taken = 1000.0, False
+        self.now, self.taken, self.refuses = 1000.0, False, False
         self.created: list[NewSecret] = []
         self.replaced: list[tuple[NewSecret, str, str]] = []
         self._held = held
@@ -75,6 +76,8 @@ class Scene:
         return self._held
 
     async def create_secret(self, namespace: str, secret: NewSecret) -> None:
+        if self.refuses:
+            raise Refused(403, "Forbidden", "a quota")
         if self.taken:
             raise AlreadyExists(409, "AlreadyExists", "there is one")
         self.created.append(secret)
@@ -159,6 +162,15 @@ async def test_nothing_is_written_while_the_secret_cannot_be_read() -> None:
 async def test_nothing_is_written_by_a_process_that_has_nothing() -> None:
     scene = Scene(held=None)
     await after_patience(scene, sight())
+    assert scene.created == []
+
+
+async def test_a_refusal_holds_up_nothing_else() -> None:
+    """A policy, a quota, a Secret that is immutable: the pass goes on to write its status."""
+    scene: Any = Scene()
+    scene.refuses, memory = True, Memory(uid="u-1", secret_missed_at=0.0)
+    wait = await ServerPass._restore(cast("ServerPass", SimpleNamespace(tools=scene)), sight(), memory)
+    assert wait > PATIENCE
     assert scene.created == []
 
 

@@ -28,8 +28,8 @@ from tenure.model.records import ExecutorStatus, SessionState, TurnState
 from tenure.model.status import StopStatus
 from tenure.plan.ends import FORCED
 from tenure.plan.hosted.actions import Drive, Finish, MarkStopping
-from tenure.plan.hosted.ends import BY_ITSELF, CUT_SHORT, DONE, FAILED_TURN, NEVER_STARTED
-from tenure.plan.hosted.observation import InstanceView
+from tenure.plan.hosted.ends import BY_ITSELF, CUT_SHORT, DONE, FAILED_TURN, NEVER_STARTED, SERVER_ENDED
+from tenure.plan.hosted.observation import InstanceView, ServerView
 
 STOPPING = row(ExecutorStatus.STOPPING)
 
@@ -196,6 +196,24 @@ def test_after_a_turn_nothing_follows_by_itself(state: TurnState, message: str, 
         )
     )
     assert deeds(after) == ()
+
+
+@pytest.mark.parametrize("server", [SERVER, WITH_BACKEND], ids=["operator", "backend"])
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [("pod-0", SERVER_ENDED), ("pod-1", BY_ITSELF), ("server-1", BY_ITSELF)],
+    ids=["an earlier server", "this pod", "this server"],
+)
+def test_an_agent_does_not_outlive_its_server_and_has_not_ended_by_itself(
+    server: ServerView, where: str, message: str
+) -> None:
+    ended = row(ExecutorStatus.STOPPED, container_identity=where)
+    verdict = plan(idle(process(status=launched()), row=ended, server=server))
+    assert verdict.status.stop is not None
+    assert verdict.status.stop.message == message
+    unknown = plan(idle(process(status=launched()), row=ended, server=replace(server, names=frozenset())))
+    assert unknown.status.stop is not None
+    assert unknown.status.stop.message == BY_ITSELF
 
 
 @pytest.mark.parametrize(
