@@ -222,6 +222,8 @@ async def test_the_death_of_whoever_started_it_changes_nothing(tmp_path: Path) -
     try:
         run = json.loads((tmp_path / "home/servers/cs-orphan/run.json").read_text())
         log = tmp_path / "home/servers/cs-orphan/server.log"
+        # It is written by a thread of its own.
+        await eventually(lambda: log.exists() and "listening" in log.read_text(), within=10, what="its log")
         before = log.read_text()
         server.send_signal(signal.SIGHUP)
         await eventually(lambda: len(log.read_text()) > len(before), within=10, what="the log to go on")
