@@ -43,7 +43,7 @@ async def test_each_stop_is_told_once_by_events_counters_and_the_ledger(world: W
             ("critic", critic, True, 0, 30),
             ("deaf", deaf, False, 137, 1),
         ):
-            (row,) = await world.ledger(name)
+            (row,) = await world.ended_in_ledger(name)
             assert (row["pod_uid"], row["instance_id"], row["origin"]) == (instance, instance, "Resource")
             assert (row["graceful"], row["exit_code"], row["grace_seconds"]) == (graceful, code, grace)
             assert row["requested_at"] <= row["finished_at"]

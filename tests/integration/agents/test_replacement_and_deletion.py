@@ -79,7 +79,7 @@ async def test_a_deletion_lets_the_task_finish(world: World, propagation: str) -
         await world.pod_gone(instance)
         await eventually(lambda: "critic" not in world.history.resources, within=60)
         await world.assert_finished_once(task)
-        rows = await eventually(lambda: world.ledger("critic"), within=10, what="the ledger knows")
+        rows = await world.ended_in_ledger("critic")
         assert [(r["origin"], r["graceful"], r["exit_code"]) for r in rows] == [("Deletion", True, 0)]
         assert len(world.history.pod_names("critic")) == 1
 
@@ -149,7 +149,7 @@ async def test_the_namespaces_deletion_lets_the_task_finish_and_starts_nothing(w
         await world.assert_finished_once(task)
         await eventually(lambda: not world.history.resources, within=60)
         assert {len(world.history.pod_names(name)) for name in ("critic", "plain")} == {1}
-        rows = await eventually(lambda: world.ledger("critic"), within=10)
+        rows = await world.ended_in_ledger("critic")
         assert rows[0]["graceful"] is True
 
 

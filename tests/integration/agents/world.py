@@ -358,6 +358,16 @@ class World:
             name,
         )
 
+    async def ended_in_ledger(self, name: str, within: float = 10) -> list[Any]:
+        """The same as soon as there are some, and each tells of an end: a stop that begins is written down, too."""
+
+        async def look() -> list[Any]:
+            rows = await self.ledger(name)
+            return rows if all(row["finished_at"] is not None for row in rows) else []
+
+        rows: list[Any] = await eventually(look, within=within, what="the ledger tells of the end")
+        return rows
+
     # The queue
 
     async def give(self, agent: str, *, released: bool = False) -> int:

@@ -1,7 +1,9 @@
 """What comes at a bad moment: a backend that ends while its server fails, a server that is slow when it is to end, an
 operator that comes after the recovery, a database that is away between a write and its answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -169,3 +171,47 @@ async def test_what_is_durable_is_told_though_its_answer_was_lost(
         assert operator.metric("tenure_adoptions_total", **refused) == 1
         await world.condition("Adopted", "False", "CredentialUnavailable")
         assert operator.metric("tenure_instances_retracked_total") == 1
+
+
+@dataclass
+class Behind:
+    """A cluster whose answer about a ControlServer is on its way while ``meanwhile`` happens."""
+
+    inner: Any
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def get_control_server(self, namespace: str, name: str) -> Any:
+        found = await self.inner.get_control_server(namespace, name)
+        happens, self.meanwhile = self.meanwhile, None
+        if happens is not None:
+            await happens()
+        return found
+
+
+@pytest.mark.accept("S-005.5")
+async def test_what_was_said_before_a_backend_started_holds_for_it(world: World) -> None:
+    clusters: list[Behind] = []
+
+    def wrap(inner: Any) -> Any:
+        clusters.append(Behind(inner))
+        return clusters[-1]
+
+    async with world.operator(wrap_servers=wrap):
+        server, _ = await left_alone(world)
+
+        async def meanwhile() -> None:
+            await world.change(agentSurvival="Disabled")
+            await world.scale(1)
+            await world.backend(recovered=False)
+            # The operator's own watch tells of it at the same time: by then, as good as certainly.
+            await asyncio.sleep(0.5)
+
+        clusters[0].meanwhile = meanwhile
+        await world.change(detachedEventLimit=99)
+        await world.backend()
+        assert clusters[0].meanwhile is None
+        assert (await world.record())["pod_uid"] != server["metadata"]["uid"]
+        await eventually(lambda: not runs(world, server), within=WITHIN, what="the survivor has ended")

@@ -24,6 +24,8 @@ class Memory:
 
     uid: str = ""
     attempt: Attempt = field(default_factory=Attempt)
+    read_for: str = ""
+    """The incarnation since whose start the object has been read."""
     holder: str | None = None
     """The incarnation whose turn it was at the last look."""
     contact_began: float | None = None

@@ -49,7 +49,7 @@ class ServerPass:
     async def __call__(self, key: ServerKey) -> float | None:
         """One pass. Raises ``ApiError``, ``StorageError`` and ``InvalidResource``."""
         raw = await self.observer.read(key)
-        if raw is None or "deletionTimestamp" in raw["metadata"]:
+        if raw is None or _is_leaving(raw):
             # Its pod is owned by it, and is deleted by the garbage collector; the server takes that for a shutdown.
             self._gone(key, "" if raw is None else raw["metadata"]["uid"])
             return None
@@ -75,6 +75,14 @@ class ServerPass:
         for _ in range(LOOKS):
             sight = await self.observer.look(key, raw, memory)
             owner = sight.state.owner
+            if owner is not None and memory.read_for != owner.incarnation:
+                # What was said before an incarnation began holds for it, and what this pass has read may be older.
+                memory.read_for = owner.incarnation
+                fresh = await self.observer.read(key)
+                if fresh is None or fresh["metadata"]["uid"] != memory.uid or _is_leaving(fresh):
+                    return SOON
+                raw = fresh
+                continue
             self.tools.background.outdate(key, owner.incarnation if owner is not None else "")
             self._keep(sight, memory)
             if self.deeds.catch_up(sight, memory):
@@ -221,3 +229,7 @@ class ServerPass:
         if self.tools.background.start(sight.key, "upkeep", sight.state.owner.incarnation, work):
             memory.upkeep_due = now + UPKEEP
         return UPKEEP
+
+
+def _is_leaving(raw: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in raw["metadata"]
