@@ -12,8 +12,9 @@ async def test_a_stop_through_the_resource_lets_the_task_finish(agents: Agents) 
     agents.create("resource")
     _, instance = await agents.busy("resource")
     agents.patch("resource", desiredState="StopRequested")
-    agents.wait("resource", "Draining", 10)
     agents.wait("resource", "Stopped")
+    # Its task may have been over before anybody could watch it drain.
+    await eventually(lambda: "Draining" in agents.events("resource"), within=15, every=0.5)
     stop = agents.status("resource")["stop"]
     assert (stop["origin"], stop["graceful"], stop["exitCode"]) == ("Resource", True, 0)
     assert agents.row(instance) == ("stop_requested", True)
@@ -102,7 +103,7 @@ async def test_an_eviction_lets_the_task_finish_and_a_new_instance_follows(agent
     agents.create("evicted")
     pod, first = await agents.busy("evicted")
     agents.evict(pod)
-    await agents.phase("evicted", "Draining", within=10)
+    await eventually(lambda: "Draining" in agents.events("evicted"), within=20, every=0.5)
     await eventually(lambda: not agents.exists(pod), within=60, every=0.5)
     _, second = await agents.busy("evicted")
     assert second != first

@@ -147,7 +147,7 @@ async def test_one_of_the_two_leads_without_any_cluster_role(release: Installed)
     assert not [line for log in logs for line in log.splitlines() if "orbidden" in line]
 
 
-def test_an_upgrade_replaces_the_operators_and_keeps_the_trial_database(release: Installed) -> None:
+async def test_an_upgrade_replaces_the_operators_and_keeps_the_trial_database(release: Installed) -> None:
     def uids(component: str) -> set[str]:
         pods = release.items("pods", f"app.kubernetes.io/component={component}")
         return {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
@@ -155,7 +155,9 @@ def test_an_upgrade_replaces_the_operators_and_keeps_the_trial_database(release:
     operators, database = uids("operator"), uids("trial-postgresql")
     password = release.items("secrets", "app.kubernetes.io/instance=tenure")[0]["data"]
     release.upgrade("--set=operator.logLevel=DEBUG")
-    assert len(uids("operator")) == 2
-    assert not uids("operator") & operators
+    # Helm waits for the new ones, and not for the last old one to be told to end.
+    await eventually(
+        lambda: len(uids("operator")) == 2 and not uids("operator") & operators, within=60, every=1
+    )
     assert uids("trial-postgresql") == database
     assert release.items("secrets", "app.kubernetes.io/instance=tenure")[0]["data"] == password

@@ -42,7 +42,7 @@ def test_one_agent_process_outlives_every_end_of_its_backend_and_finishes_its_tu
     # Surge 1, unavailable 0, and a readiness gate that opens after recovery: it must not wait for itself.
     stage.kubectl("rollout", "restart", "deployment/backend")
     stage.kubectl("rollout", "status", "deployment/backend", "--timeout=120s")
-    assert hosted.recovered_after(life)
+    until("the rolled out pod has the agent", lambda: hosted.recovered_after(life), 30)
 
     life = str(hosted.status()["adoptedBy"])
     stage.kubectl("delete", "pod", hosted.backend()["metadata"]["name"], "--wait=false")

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from datetime import datetime
 
 import pytest
@@ -80,10 +79,14 @@ async def test_a_hung_agent_is_reported_or_replaced_as_its_policy_says(world: Wo
         reported, replaced = await all_of(world.running("reported"), world.running("replaced"))
         for name in ("reported", "replaced"):
             world.kubelet.kill(world.namespace, world.pod_name(name), number=signal.SIGSTOP)
-        began = time.monotonic()
         await world.phase("reported", "Hung")
         # Three intervals until the row expires, three more until it counts.
-        assert time.monotonic() - began > 4
+        age = "extract(epoch FROM now() - last_heartbeat_at)::float"
+        [row] = await world.sql(
+            f"SELECT {age} AS seconds FROM cks_agent_liveness WHERE instance_id = $1",
+            reported,
+        )
+        assert row["seconds"] >= 5.9
         alive = condition(world.history.resources["reported"], "Alive")
         assert (alive["status"], alive["reason"]) == ("False", "HeartbeatExpired")
         assert condition(world.history.resources["reported"], "Ready")["status"] == "False"
@@ -105,7 +108,7 @@ async def test_an_agent_without_a_row_is_judged_by_its_pod_alone(world: World) -
         await world.create("mute", shell(OBEDIENT), liveness=world.liveness())
         await world.phase("mute", "Starting")
         # Three intervals without a row, then it counts as running, and says so.
-        await world.phase("mute", "Running", within=6)
+        await world.phase("mute", "Running")
         alive = condition(world.history.resources["mute"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "NotReported")
         await asyncio.sleep(1)
@@ -121,7 +124,7 @@ async def test_a_task_held_for_too_long_is_reported_and_never_acted_upon(
         await world.create("critic", stuckTaskSeconds=2)
         instance = await world.running("critic")
         task = await world.busy("critic")
-        await world.condition("critic", "Alive", "True", "TaskStuck", within=8)
+        await world.condition("critic", "Alive", "True", "TaskStuck", within=15)
         shown = world.status("critic")["currentTask"]
         assert (shown["id"], shown["type"]) == (task, "review")
         assert world.status("critic")["phase"] == "Running"
@@ -151,7 +154,7 @@ async def test_the_row_of_a_former_pod_is_never_taken_for_the_new_pods(world: Wo
         assert "rowID" not in world.status("plain")["instance"]
         # The former row is fresh for another half hour, and now it is marked: no word about the new pod.
         await world.mark("own-id-1")
-        await world.phase("plain", "Running", within=6)
+        await world.phase("plain", "Running")
         alive = condition(world.history.resources["plain"], "Alive")
         assert (alive["status"], alive["reason"]) == ("Unknown", "NotReported")
         assert world.status("plain")["instance"]["id"] == second
@@ -187,7 +190,7 @@ async def test_a_pod_that_succeeded_is_stopped_gracefully_whatever_its_row_says(
         pod = await world.pod_running("done")
         uid = pod["metadata"]["uid"]
         await world.insert_row(uid, process_kind="done", age=3600)
-        await eventually(lambda: world.status("done")["instance"].get("rowID"), within=5)
+        await eventually(lambda: world.status("done")["instance"].get("rowID"), within=15)
         world.kubelet.kill(world.namespace, pod["metadata"]["name"], number=signal.SIGUSR1)
         stop = await world.stopped("done", uid)
         assert (stop["graceful"], stop["exitCode"]) == (True, 0)

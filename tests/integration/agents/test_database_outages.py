@@ -45,7 +45,8 @@ async def outage(
         # An agent that no longer heartbeats when the database is back: stale, but not yet for long enough.
         await world.insert_row(silent["metadata"]["uid"], process_kind="silent", liveness_interval_s=2.0)
         await world.phase("silent", "Running")
-        fail(world.server)
+        # In a thread: it takes seconds, in which an operator in this loop would see nothing.
+        await asyncio.to_thread(fail, world.server)
         began = time.monotonic()
         await all_of(world.phase("critic", "Unknown"), world.phase("silent", "Unknown"))
         alive = condition(world.history.resources["critic"], "Alive")
@@ -61,14 +62,18 @@ async def outage(
         assert world.status("plain")["phase"] == "Running", "who has no table does not notice"
         status, _ = await operator.page("healthz")
         assert status == 200
-        return_(world.server)
+        await asyncio.to_thread(return_, world.server)
         back = time.monotonic()
+        beats = "SELECT 1 FROM cks_agent_liveness WHERE instance_id = $1 AND last_heartbeat_at > now() - interval '5 s'"
+        await eventually(lambda: world.sql(beats, critic), within=15, what="the agent heartbeats again")
         # Two intervals of the agent's: it is judged by its row again, and nobody was hurt.
         await world.phase("critic", "Running", within=4)
         await world.condition("critic", "Alive", "True")
         # Every row is stale at once when a database returns: that alone hangs nobody, nor is it told.
         await world.until("silent", lambda s: s["phase"] != "Unknown")
-        assert condition(world.history.resources["silent"], "Alive")["reason"] == "Settling"
+        seen = list(world.history.versions("silent"))
+        last = max(n for n, item in enumerate(seen) if item.get("status", {}).get("phase") == "Unknown")
+        assert condition(seen[last + 1], "Alive")["reason"] == "Settling"
         await world.until("silent", lambda s: (s.get("stop") or {}).get("origin"), within=20)
         assert time.monotonic() - back > 4, "three intervals of two seconds after the return"
         assert world.status("silent")["stop"]["origin"] == "Replacement"

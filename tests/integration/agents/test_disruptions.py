@@ -50,7 +50,7 @@ async def test_a_drained_node_gets_its_agents_back_when_it_is_uncordoned(world: 
         await world.next_instance("one", one, phase="Starting")
         await world.assert_finished_once(task)
         waiting = [f"{world.namespace}/{world.pod_name(name)}" for name in ("one", "two")]
-        await eventually(lambda: set(waiting) <= set(world.kubelet.waiting()), within=5)
+        await eventually(lambda: set(waiting) <= set(world.kubelet.waiting()), within=15)
         await world.api.patch(node, {"spec": {"unschedulable": None}})
         await all_of(world.next_instance("one", one), world.next_instance("two", two))
 
@@ -166,12 +166,12 @@ async def test_a_busy_agent_is_marked_for_autoscalers_to_spare_and_an_idle_one_i
         await all_of(world.running("spared"), world.running("allowed"))
         assert protection("spared") == {}
         tasks = await all_of(world.busy("spared"), world.busy("allowed"))
-        await eventually(lambda: protection("spared") == wanted, within=5, what="the annotations come")
-        await world.until("allowed", lambda s: s.get("currentTask"), within=5)
+        await eventually(lambda: protection("spared") == wanted, within=15, what="the annotations come")
+        await world.until("allowed", lambda s: s.get("currentTask"), within=15)
         assert protection("allowed") == {}
         assert condition(world.history.resources["spared"], "Ready")["status"] == "True"
         await world.change("spared", eviction="Allow")
-        await eventually(lambda: protection("spared") == {}, within=5, what="the annotations go")
+        await eventually(lambda: protection("spared") == {}, within=15, what="the annotations go")
         await all_of(*(world.release(task) for task in tasks))
 
 
@@ -188,7 +188,7 @@ async def test_the_protection_goes_after_a_while_without_a_task(
         await world.create("critic")
         await world.running("critic")
         task = await world.busy("critic")
-        await eventually(safe, within=5)
+        await eventually(safe, within=15)
         await world.release(task)
         began = time.monotonic()
         await eventually(lambda: not safe(), within=10)

@@ -219,6 +219,9 @@ async def test_a_create_that_may_still_be_under_way_is_not_repeated_under_its_na
         # Now it lands after all. The younger of two, whatever their numbers, never gets to work.
         late = await world.api.create(path("pods", world.namespace), held[0].pods[0])
         world.forgiven.append("two pods of critic")
+        await eventually(
+            lambda: late["metadata"]["uid"] in world.history.pods_seen, within=15, what="it is seen"
+        )
         await world.pod_gone(late["metadata"]["uid"])
         assert world.status("critic")["instance"]["id"] == instance
         assert world.status("critic")["phase"] == "Running"

@@ -108,9 +108,10 @@ async def test_an_agent_that_drains_for_more_than_three_intervals_is_alive_and_d
             world.create("plain", shell(SLOW), hung=restart, liveness=world.liveness()),
         )
         critic, plain = await all_of(world.running("critic"), world.pod_running("plain"))
+        task = await world.busy("critic")
+        # From here on it has five seconds until it counts as hung, and would be stopped for that.
         await world.insert_row(plain["metadata"]["uid"], process_kind="plain", age=1)
         await world.phase("plain", "Running")
-        task = await world.busy("critic")
         await all_of(world.stop("critic"), world.stop("plain"))
         began = time.monotonic()
         end = asyncio.create_task(world.stopped("plain", plain["metadata"]["uid"]))

@@ -76,7 +76,7 @@ async def test_a_server_that_dies_leaves_truthful_states_and_the_next_one_is_use
             await scene.until(lambda: settled(scene), "truthful states")
             turns = await scene.turns()
             assert turns in ([], ["completed"], ["abandoned"])
-            assert not backend._core.launching
+            await scene.until(lambda: not backend._core.launching, "a launch is undone")
 
             again = await scene.until(lambda: one_more_job(scene, backend), "another job on the next server")
             assert await scene.turns() == [*turns, "completed"]

@@ -104,6 +104,7 @@ async def left_alone(world: World, **spec: Any) -> Object:
     server = await world.server_pod()
     await world.api.delete(path("pods", world.namespace, pod["metadata"]["name"]), grace=0)
     await world.condition("Ready", "False", "NoBackend")
+    await eventually(lambda: not world.backends(), within=WITHIN, what="no backend is left")
     return server
 
 

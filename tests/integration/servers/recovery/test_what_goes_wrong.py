@@ -552,7 +552,7 @@ async def test_a_session_that_was_rebuilt_too_late_is_not_published(double: Stag
 
 async def test_a_silent_server_costs_no_more_than_its_reads(double: Stage) -> None:
     await at_work(double)
-    double.budget = ReadBudget(timeout=0.2, retries=1, stop_timeout=1.0)
+    double.budget = ReadBudget(timeout=1.0, retries=1, stop_timeout=5.0)
     program(double).hold[outcome("i-s-1")] = asyncio.Event()
     async with asyncio.timeout(WITHIN):
         operator = await double.recovered()
