@@ -44,7 +44,8 @@ class _Store(Generic[T]):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.entries: dict[str, _Entry[T]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        """With the version at which it left, or 0 when only its absence was seen."""
 
     def put(self, uid: str, version: int, value: T) -> bool:
         known = self.entries.get(uid)
@@ -57,15 +58,18 @@ class _Store(Generic[T]):
         self.entries[uid] = _Entry(version, value, self._clock())
         return True
 
-    def drop(self, uid: str) -> T | None:
-        self._gone[uid] = None
+    def drop(self, uid: str, left_at: int = 0) -> T | None:
+        self._gone[uid] = max(left_at, self._gone.get(uid, 0))
         while len(self._gone) > TOMBSTONES:
             self._gone.popitem(last=False)
         known = self.entries.pop(uid, None)
         return None if known is None else known.value
 
-    def revive(self, uid: str) -> None:
-        self._gone.pop(uid, None)
+    def revive(self, uid: str, version: int) -> None:
+        """It was seen alive in this version. The answer to a write may be older than the watch's word of its deletion:
+        that one stands."""
+        if not self._gone.get(uid, 0) > version > 0:
+            self._gone.pop(uid, None)
 
     def knows(self, uid: str, version: int) -> bool:
         known = self.entries.get(uid)
@@ -205,7 +209,7 @@ class ServerCache:
         if not pod.owner_uid:
             return self.drop_pod(raw) if self._backends.entries.get(pod.uid) else False
         if found:
-            self._pods.revive(pod.uid)
+            self._pods.revive(pod.uid, _version(_meta(raw)))
         news = self._pods.put(pod.uid, _version(_meta(raw)), pod)
         if news:
             self.on_change(ServerKey(pod.namespace, pod.owner_name))
@@ -213,7 +217,7 @@ class ServerCache:
 
     def _put_backend(self, pod: BackendFacts, version: int, found: bool) -> bool:
         if found:
-            self._backends.revive(pod.uid)
+            self._backends.revive(pod.uid, version)
         news = self._backends.put(pod.uid, version, pod)
         if news:
             self._tell_backend(pod)
@@ -221,14 +225,17 @@ class ServerCache:
 
     def drop_pod(self, raw: Mapping[str, Any]) -> bool:
         """The API server no longer has this pod, or it has lost its role; True if that was news."""
-        return self.drop_pod_uid(str(_meta(raw).get("uid", "")))
+        return self._drop_pod(str(_meta(raw).get("uid", "")), _version(_meta(raw)))
 
     def drop_pod_uid(self, uid: str) -> bool:
         """The same, of a pod that a live GET or a list did not find."""
-        pod = self._pods.drop(uid) if uid in self._pods.entries else None
+        return self._drop_pod(uid, 0)
+
+    def _drop_pod(self, uid: str, left_at: int) -> bool:
+        pod = self._pods.drop(uid, left_at) if uid in self._pods.entries else None
         if pod is not None:
             self.on_change(ServerKey(pod.namespace, pod.owner_name))
-        backend = self._backends.drop(uid) if uid in self._backends.entries else None
+        backend = self._backends.drop(uid, left_at) if uid in self._backends.entries else None
         if backend is not None:
             self._tell_backend(backend)
         return pod is not None or backend is not None
