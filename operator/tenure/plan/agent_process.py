@@ -123,7 +123,7 @@ def _ended(
     if word > 0 and status.stop is not None and status.stop.instance == instance.id:
         # It drains, as was said: for the moment that it takes to hear how that ended nothing else is.
         return Verdict(Plan(wake_in=word), memory)
-    awaiting = _awaits(observation, status, end)
+    awaiting = _awaits(observation, status, end, word)
     if awaiting:
         facts = Facts(status=status, pod=None, row=row, start=StartVerdict(), awaiting=awaiting)
         return _verdict(observation, facts, [], (UNKNOWN_RETRY_SECONDS, word))
@@ -132,11 +132,12 @@ def _ended(
     return _without_instance(observation, status, tuple(p for p in (pod,) if p), only_record=True)
 
 
-def _awaits(observation: Observation, status: Status, end: End) -> str:
-    """What has to be known before this end may be recorded; empty: nothing."""
+def _awaits(observation: Observation, status: Status, end: End, word: float) -> str:
+    """What has to be known before this end may be recorded; empty: nothing. ``word``: seconds for which the watch may
+    still tell of it."""
     if end.pod is None and not observation.vanished:
         return "whether the pod still exists is being looked up"
-    if end.pod is not None and last_word_in(end.pod, observation.clock) > 0:
+    if word > 0:
         return "the pod is gone; how its agent ended is awaited"
     stop = status.stop
     recorded = (

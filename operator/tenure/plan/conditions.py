@@ -105,7 +105,10 @@ def conditions_from(
     verdicts: Mapping[ConditionType, Verdict], resource: AgentProcess, now: datetime
 ) -> tuple[Condition, ...]:
     """Conditions of a resource, in the order of ``verdicts``; each keeps its transition time for as long as its
-    status stays."""
+    status stays. Ready is Unknown in the first status, however late that is: the agent may run by then, or may have
+    ended. The next look, right after its write, says what is so."""
+    if resource.status == Status():
+        verdicts = {**verdicts, ConditionType.READY: (UNKNOWN, *verdicts[ConditionType.READY][1:])}
     before = {c.type: c for c in resource.status.conditions}
     generation = resource.metadata.generation
     return tuple(
@@ -145,14 +148,6 @@ def _condition(
 
 
 def _ready(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
-    status, reason, message = _ready_in(observation, facts, phase)
-    # The first status says nothing yet, however late it is: the agent may run by then, or may have ended. The next
-    # look, right after its write, says what is so.
-    first = observation.resource.status == Status()
-    return (UNKNOWN if first else status), reason, message
-
-
-def _ready_in(observation: Observation, facts: Facts, phase: Phase) -> Verdict:
     match phase:
         case Phase.RUNNING:
             return TRUE, ConditionReason.RUNNING, "the agent runs"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.integration.hosted.hosting import Hosting
 from tests.integration.servers.world import WITHIN
-from tests.support.api import path
+from tests.support.api import Object, path
 from tests.support.wait import eventually
 
 from tenure.cluster.errors import Unavailable
@@ -46,6 +46,17 @@ async def row_is(hosting: Hosting, status: str, session: str = "one") -> None:
         return (await hosting.rows(session))[0] == status
 
     await eventually(look, within=WITHIN, what=f"the row is {status}")
+
+
+async def two_agents(hosting: Hosting, profiles: list[Object]) -> None:
+    """On one server: ``one``, and ``two``, which may hold it up."""
+    living = hosting.world.evidence.living
+    await hosting.server("one", "two", named=False, agentProfiles=profiles)
+    for name in ("one", "two"):
+        await hosting.create(name, restartPolicy="Never")
+    for name in ("one", "two"):
+        await hosting.phase("Running", name=name)
+        await eventually(lambda name=name: living(name), within=WITHIN, what="its agent")
 
 
 async def launched_by_a_library(hosting: Hosting, session: str) -> None:
@@ -109,12 +120,7 @@ async def test_an_agent_that_goes_with_its_server_has_not_ended_by_itself(
     world = hosting.world
     profiles = [hosting.profile("one"), hosting.profile("two", "--linger")]
     async with world.operator():
-        await hosting.server("one", "two", named=False, agentProfiles=profiles)
-        for name in ("one", "two"):
-            await hosting.create(name, restartPolicy="Never")
-        for name in ("one", "two"):
-            await hosting.phase("Running", name=name)
-            await eventually(lambda name=name: world.evidence.living(name), within=WITHIN, what="its agent")
+        await two_agents(hosting, profiles)
         if what == "its pod":
             await world.delete_pod(await world.server_pod())
         elif what == "a signal":
@@ -143,12 +149,7 @@ async def test_an_agent_that_was_about_to_begin_has_refused_nothing(hosting: Hos
     never = str(world.evidence.workspaces / "never")
     profiles = [hosting.profile("one", "--answer-after", never), hosting.profile("two", "--linger")]
     async with world.operator():
-        await hosting.server("one", "two", named=False, agentProfiles=profiles)
-        for name in ("one", "two"):
-            await hosting.create(name, restartPolicy="Never")
-        for name in ("one", "two"):
-            await hosting.phase("Running", name=name)
-            await eventually(lambda name=name: world.evidence.living(name), within=WITHIN, what="its agent")
+        await two_agents(hosting, profiles)
         await hosting.delete_server()
         status = await hosting.phase("Failed")
         assert status["stop"]["message"] == SERVER_GONE

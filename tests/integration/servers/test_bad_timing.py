@@ -14,6 +14,7 @@ from tests.integration.servers.test_false_servers import left_alone as left_as_c
 from tests.integration.servers.test_ownership import handed_over, recovered, running
 from tests.integration.servers.test_refusals import left_alone, next_server, runs
 from tests.integration.servers.world import NAME, WITHIN, World
+from tests.integration.servers.wrapping import Wrapping
 from tests.support.api import path
 from tests.support.operator import RunningOperator
 from tests.support.wait import eventually
@@ -173,15 +174,11 @@ async def test_what_is_durable_is_told_though_its_answer_was_lost(
         assert operator.metric("tenure_instances_retracked_total") == 1
 
 
-@dataclass
-class Behind:
-    """A cluster whose answer about a ControlServer is on its way while ``meanwhile`` happens."""
+@dataclass(kw_only=True)
+class Behind(Wrapping):
+    """Its answer about a ControlServer is on its way while ``meanwhile`` happens."""
 
-    inner: Any
     meanwhile: Callable[[], Awaitable[None]] | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
 
     async def get_control_server(self, namespace: str, name: str) -> Any:
         found = await self.inner.get_control_server(namespace, name)
@@ -193,13 +190,8 @@ class Behind:
 
 @pytest.mark.accept("S-005.5")
 async def test_what_was_said_before_a_backend_started_holds_for_it(world: World) -> None:
-    clusters: list[Behind] = []
-
-    def wrap(inner: Any) -> Any:
-        clusters.append(Behind(inner))
-        return clusters[-1]
-
-    async with world.operator(wrap_servers=wrap):
+    cluster = Behind()
+    async with world.operator(wrap_servers=cluster):
         server, _ = await left_alone(world)
 
         async def meanwhile() -> None:
@@ -209,9 +201,9 @@ async def test_what_was_said_before_a_backend_started_holds_for_it(world: World)
             # The operator's own watch tells of it at the same time: by then, as good as certainly.
             await asyncio.sleep(0.5)
 
-        clusters[0].meanwhile = meanwhile
+        cluster.meanwhile = meanwhile
         await world.change(detachedEventLimit=99)
         await world.backend()
-        assert clusters[0].meanwhile is None
+        assert cluster.meanwhile is None
         assert (await world.record())["pod_uid"] != server["metadata"]["uid"]
         await eventually(lambda: not runs(world, server), within=WITHIN, what="the survivor has ended")

@@ -71,9 +71,6 @@ def dress(observation: Observation, facts: Facts) -> Status:
         ConditionType.STOPPED: _stopped(facts),
         ConditionType.STALLED: _stalled(facts),
     }
-    if observation.resource.status == Status():
-        # The first status says nothing yet. The next look, right after its write, says what is so.
-        verdicts[ConditionType.READY] = (UNKNOWN, *verdicts[ConditionType.READY][1:])
     update = {
         "phase": _PHASES[facts.stage],
         "observed_generation": observation.resource.metadata.generation,

@@ -46,21 +46,19 @@ def how_ended(observation: Observation, origin: StopOrigin | None) -> HowEnded:
     started = observation.resource.status.instance
     if observation.server.backend:
         over = observation.session is SessionState.COMPLETED
-        if over:
-            return HowEnded(DONE, True)
-        return HowEnded(SERVER_ENDED if _of_another_server(observation) else BY_ITSELF, None)
+        return HowEnded(DONE, True) if over else _unasked(observation)
     if turn is not None:
         return _after_a_turn(turn.state)
-    if started is None or started.started_at is None:
-        return HowEnded(NEVER_STARTED, None)
-    return HowEnded(SERVER_ENDED if _of_another_server(observation) else BY_ITSELF, None)
+    never = started is None or started.started_at is None
+    return HowEnded(NEVER_STARTED, None) if never else _unasked(observation)
 
 
-def _of_another_server(observation: Observation) -> bool:
-    """Whether the execution in the row was on a server that another one has followed: what its agent did at the end
-    nobody has seen, and it did not outlive that server."""
+def _unasked(observation: Observation) -> HowEnded:
+    """By itself, or with its server: what it did at the end nobody has seen where another server has followed that of
+    the row, and it did not outlive that one."""
     row, names = observation.row, observation.server.names
-    return row is not None and bool(names) and row.container_identity not in names
+    elsewhere = row is not None and bool(names) and row.container_identity not in names
+    return HowEnded(SERVER_ENDED if elsewhere else BY_ITSELF, None)
 
 
 def _with_its_server(observation: Observation, origin: StopOrigin | None) -> HowEnded:

@@ -2,7 +2,7 @@
 begins (``STAND_IN_PROGRAM``, see ``world.environment``). HANGING: a file that is not there yet."""
 
 import os
-import time
+import signal
 from pathlib import Path
 
 try:
@@ -11,4 +11,4 @@ except FileExistsError:
     pass
 else:
     while True:
-        time.sleep(60)
+        signal.pause()
